@@ -1,0 +1,46 @@
+"""Limelight: an async, actor-based serving framework for language models.
+
+Names are imported lazily, so that `import limelight` stays cheap and loads no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from limelight.config import EngineConfig as EngineConfig
+    from limelight.engine import Engine as Engine
+    from limelight.engine import Stream as Stream
+    from limelight.errors import LimelightError as LimelightError
+    from limelight.generation import Completion as Completion
+    from limelight.generation import Delta as Delta
+    from limelight.generation import FinishReason as FinishReason
+    from limelight.generation import Generation as Generation
+    from limelight.generation import SamplingParams as SamplingParams
+    from limelight.generation import Usage as Usage
+    from limelight.llm import LLM as LLM
+
+__version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "Engine": "limelight.engine",
+    "Stream": "limelight.engine",
+    "EngineConfig": "limelight.config",
+    "LimelightError": "limelight.errors",
+    "LLM": "limelight.llm",
+    "SamplingParams": "limelight.generation",
+    "Delta": "limelight.generation",
+    "Completion": "limelight.generation",
+    "Generation": "limelight.generation",
+    "FinishReason": "limelight.generation",
+    "Usage": "limelight.generation",
+}
+
+__all__ = ["LLM", "Completion", "Delta", "Engine", "EngineConfig", "FinishReason", "Generation"]
+__all__ += ["LimelightError", "SamplingParams", "Stream", "Usage"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'limelight' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)

@@ -1,0 +1,115 @@
+"""The whole protocol on one page: every message, grouped by receiver. Frozen: a received message is never modified."""
+
+import msgspec
+
+from limelight.actors.channel import Sender
+from limelight.errors import LimelightError
+from limelight.generation import FinishReason, Prompt, SamplingParams
+from limelight.step import SampledLogprobs, Step, StepResult
+
+# ---- to the tokenizer
+
+
+class Encode(msgspec.Struct, frozen=True):
+    """Render and encode a prompt; answered by `Encoded` or `Failed`, exactly once."""
+
+    request_id: str
+    prompt: Prompt
+    reply_to: "Sender[ToRequest]"
+
+
+ToTokenizer = Encode
+
+# ---- to the scheduler
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True):
+    """Generate `sampling.n` choices; each is answered by `Generated` until it finishes, or all by one `Failed`.
+
+    Attributes:
+        token_ids: the prompt, at least one token, all below the vocabulary size.
+        sampling: with `seed` set. Choice i draws with seed `choice_seed(seed, i)`.
+        stop_token_ids: every id that ends a choice (the model's own unless `ignore_eos`, and the request's).
+        arrived_at: monotonic seconds at admission.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    stop_token_ids: frozenset[int]
+    priority: int
+    cache_salt: str | None
+    owner: str
+    arrived_at: float
+    reply_to: "Sender[ToRequest]"
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """Forget a request, or one choice of it. Idempotent; unknown ids are ignored; nothing is answered."""
+
+    request_id: str
+    index: int | None = None
+
+
+class StepDone(msgspec.Struct, frozen=True):
+    """Step `number` is through. `seconds`: time on the runner's threads."""
+
+    number: int
+    result: StepResult
+    seconds: float
+
+
+class StepFailed(msgspec.Struct, frozen=True):
+    """Step `number` raised. The device's state of its sequences is undefined; everybody else's is untouched."""
+
+    number: int
+    error: Exception
+
+
+ToScheduler = Submit | Cancel | StepDone | StepFailed
+
+# ---- to the model runner
+
+ToModelRunner = Step
+
+# ---- to a request
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """Token ids of the prompt; `text` is the rendered prompt, None for a token-id prompt."""
+
+    token_ids: tuple[int, ...]
+    text: str | None
+
+
+class Generated(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens drawn for choice `index` since the last message.
+
+    Attributes:
+        logprobs: one entry per token, or None.
+        finish_reason: set on the last message of a choice.
+        stop_token_id: the stop token that ended it; it is the last of `token_ids`.
+        cached_tokens: prompt tokens taken from the prefix cache.
+    """
+
+    index: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[SampledLogprobs, ...] | None
+    finish_reason: FinishReason | None
+    stop_token_id: int | None
+    finish_details: str | None
+    cached_tokens: int
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The request has ended with an error; nothing follows."""
+
+    error: LimelightError
+
+
+ToRequest = Encoded | Generated | Failed
+
+
+def choice_seed(seed: int, index: int) -> int:
+    """Seed of choice `index`: distinct noise per choice, the first one equal to the request's own seed (int64)."""
+    return (seed + index * 0x9E3779B97F4A7C15 + 2**63) % 2**64 - 2**63

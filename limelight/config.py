@@ -1,0 +1,74 @@
+"""How an engine is set up: one small frozen struct, validated on construction, never edited."""
+
+import msgspec
+
+from limelight.errors import ConfigError
+
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of an engine. Everything not set is derived from the model and the machine.
+
+    Attributes:
+        model: a folder, a `.gguf` file, a hub id (`org/name`), or None for the embedded default model.
+        revision: branch, tag or commit of a hub id.
+        served_model_name: the name in the API; default: the model's own.
+        device: "auto" (CUDA where there is a GPU), "cpu" or "cuda".
+        dtype: "auto" (float32 on the CPU, the checkpoint's on a GPU), "float32", "bfloat16" or "float16".
+        max_model_len: context length in tokens; default: the model's, shortened to what the KV pool can hold.
+        max_num_seqs: sequences that run at once (seats).
+        max_num_batched_tokens: token budget of one step; a longer prompt is prefilled in chunks.
+        max_num_requests: live requests (running and waiting); one more is refused with 503.
+        kv_cache_bytes: size of the KV pool; default: a share of the memory that is really free.
+        page_size: tokens per KV page.
+        enable_prefix_caching: share pages of equal prefixes between requests.
+        pipeline_depth: steps in flight, 1 or 2; 2 plans the next step while the device runs this one.
+
+    Raises:
+        ConfigError: names the field, the value and the fix.
+    """
+
+    model: str | None = None
+    revision: str | None = None
+    served_model_name: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    max_num_requests: int = 1024
+    kv_cache_bytes: int | None = None
+    page_size: int = 16
+    enable_prefix_caching: bool = True
+    pipeline_depth: int = 1
+
+    def __post_init__(self) -> None:
+        _one_of("device", self.device, DEVICES)
+        _one_of("dtype", self.dtype, DTYPES)
+        _at_least("max_model_len", self.max_model_len, 2)
+        _at_least("max_num_seqs", self.max_num_seqs, 1)
+        _at_least("max_num_requests", self.max_num_requests, 1)
+        _at_least("kv_cache_bytes", self.kv_cache_bytes, 1)
+        if self.page_size not in (8, 16, 32, 64, 128):
+            raise ConfigError(f"page_size is {self.page_size}; use 8, 16, 32, 64 or 128")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_batched_tokens is {self.max_num_batched_tokens}, below max_num_seqs ({self.max_num_seqs}); "
+                "raise it or lower max_num_seqs, so that every running sequence gets its token in each step"
+            )
+        if self.pipeline_depth not in (1, 2):
+            raise ConfigError(f"pipeline_depth is {self.pipeline_depth}; use 1 or 2")
+        if self.served_model_name == "":
+            raise ConfigError("served_model_name is empty; leave it out or give a name")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}; use one of {', '.join(allowed)}")
+
+
+def _at_least(name: str, value: int | None, low: int) -> None:
+    if value is not None and value < low:
+        raise ConfigError(f"{name} is {value}; it must be at least {low}")

@@ -1,0 +1,146 @@
+"""The whole error tree. Every error that a caller can meet is one of these types.
+
+Each class carries, as class data, the HTTP status and the `code` and `type` of the OpenAI error object, so that
+`http/` maps an error without knowing it. A message names the value, the limit and the fix.
+"""
+
+from typing import ClassVar
+
+
+class LimelightError(Exception):
+    """Root of the tree.
+
+    Attributes:
+        status: HTTP status for this kind of error.
+        code: machine-readable code of the OpenAI error object, or None.
+        type: `type` of the OpenAI error object.
+        param: the request field at fault (`"messages[0].role"`), or None.
+    """
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str | None] = "internal_error"
+    type: ClassVar[str] = "server_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidRequest(LimelightError):
+    """The request can never succeed as it stands; retrying is useless."""
+
+    status = 400
+    code = "invalid_value"
+    type = "invalid_request_error"
+
+
+class UnsupportedField(InvalidRequest):
+    """A known field of this or another API that Limelight does not honour."""
+
+    code = "unsupported_parameter"
+
+
+class UnknownField(InvalidRequest):
+    """A field that no supported API has, close to one that exists."""
+
+    code = "unknown_parameter"
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """The prompt leaves no room for one token, in the context or in the whole KV cache."""
+
+    code = "context_length_exceeded"
+
+
+class Unauthorized(LimelightError):
+    """No API key, or a wrong one."""
+
+    status = 401
+    code = "invalid_api_key"
+    type = "authentication_error"
+
+
+class Forbidden(LimelightError):
+    """A valid key without the scope that the route needs, or a `Host` that is not allowed."""
+
+    status = 403
+    code = "permission_denied"
+    type = "permission_error"
+
+
+class ModelNotFound(LimelightError):
+    """The request names a model that is not served."""
+
+    status = 404
+    code = "model_not_found"
+    type = "invalid_request_error"
+
+
+class PayloadTooLarge(LimelightError):
+    """The request body is over the limit."""
+
+    status = 413
+    code = "payload_too_large"
+    type = "invalid_request_error"
+
+
+class Overloaded(LimelightError):
+    """Admission refused the request: the server is full or draining. Retrying later may succeed.
+
+    Attributes:
+        retry_after_seconds: when to try again.
+    """
+
+    status = 503
+    code = "overloaded"
+    type = "overloaded_error"
+
+    def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class StepFailure(LimelightError):
+    """The forward pass that carried this request failed. Other requests go on."""
+
+    code = "step_failed"
+
+
+class EngineFailed(LimelightError):
+    """An actor died: the engine can serve nobody any more and must be restarted."""
+
+    status = 500
+    code = "engine_failed"
+
+
+class EngineNotRunning(LimelightError):
+    """The engine has not been started, is still loading, or has been stopped."""
+
+    status = 503
+    code = "engine_not_running"
+    type = "overloaded_error"
+
+
+class ConfigError(LimelightError, ValueError):
+    """A configuration value is out of range or contradicts another one."""
+
+    code = "invalid_config"
+
+
+class ModelError(LimelightError):
+    """A model cannot be found, read, understood or fitted into memory."""
+
+    code = "model_error"
+
+
+class CheckpointError(ModelError):
+    """The model's files are missing, corrupt or contradict each other."""
+
+
+class UnsupportedModel(ModelError):
+    """The model's files are fine, but Limelight does not run this architecture or format."""
+
+
+class OutOfMemory(ModelError):
+    """The model does not fit. The message holds the memory plan and the smallest change that fits."""

@@ -1,0 +1,301 @@
+"""What a client asks for and what it gets: the vocabulary shared by every layer. No torch, no asyncio."""
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from limelight.errors import InvalidRequest
+
+INT64_MAX = 2**63 - 1
+MAX_LOGPROBS = 20
+MAX_CHOICES = 128
+MAX_STOP_STRINGS = 16
+MAX_STOP_STRING_CHARACTERS = 1024
+MAX_LOGIT_BIAS_ENTRIES = 1024
+GREEDY_TEMPERATURE = 1e-5
+"""Temperatures below this are greedy decoding (as in vLLM)."""
+MIN_TEMPERATURE = 0.01
+"""Non-greedy temperatures below this are raised to it, so that logits / temperature stays finite."""
+
+
+class FinishReason(enum.StrEnum):
+    """Why a choice ended; the values of the OpenAI API that a text generation can have."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens are drawn and when a choice ends. Names and defaults follow vLLM's class of the same name.
+
+    Attributes:
+        n: number of choices, 1 to 128.
+        temperature: 0 to 2; below 1e-5 is greedy, which ignores `top_p`, `top_k` and `min_p`.
+        top_p: nucleus mass, in (0, 1].
+        top_k: keep the k best tokens; 0 or -1 switches it off.
+        min_p: keep tokens with at least `min_p` times the best token's probability, in [0, 1].
+        presence_penalty, frequency_penalty: -2 to 2, over output tokens only.
+        repetition_penalty: > 0; divides or multiplies logits of tokens in prompt or output (CTRL, Keskar 2019).
+        seed: int64; the same seed and prompt give the same tokens in any batch. None draws one at admission.
+        stop: up to 16 strings that end a choice; not part of the text unless `include_stop_str_in_output`.
+        stop_token_ids: token ids that end a choice.
+        ignore_eos: go on after the model's end-of-sequence tokens.
+        max_tokens: output limit; None means up to the end of the context. Larger than the context is clamped.
+        min_tokens: end-of-sequence and stop tokens are not drawn, and stop strings not matched, before this many.
+        logprobs: also return the log-probabilities of the drawn token and of this many best ones (0 to 20).
+        logit_bias: token id -> -100..100, added to the logits.
+        skip_special_tokens: leave special tokens out of the text.
+        include_stop_str_in_output: keep the matched stop string in the text.
+
+    Raises:
+        InvalidRequest: a value is out of range; `param` names the field.
+    """
+
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: str | Sequence[str] | None = None
+    stop_token_ids: Sequence[int] | None = None
+    ignore_eos: bool = False
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    logprobs: int | None = None
+    logit_bias: Mapping[int, float] | None = None
+    skip_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+
+    def __post_init__(self) -> None:
+        _integer("n", self.n, 1, MAX_CHOICES)
+        _number("temperature", self.temperature, 0.0, 2.0)
+        _number("top_p", self.top_p, 0.0, 1.0)
+        if self.top_p <= 0.0:
+            raise InvalidRequest(f"top_p is {self.top_p}, must be above 0 and at most 1", param="top_p")
+        _integer("top_k", self.top_k, -1, INT64_MAX)
+        _number("min_p", self.min_p, 0.0, 1.0)
+        _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _number("repetition_penalty", self.repetition_penalty, 0.0, 1e6)
+        if self.repetition_penalty <= 0.0:
+            raise InvalidRequest("repetition_penalty must be above 0", param="repetition_penalty")
+        if self.seed is not None:
+            _integer("seed", self.seed, -INT64_MAX - 1, INT64_MAX)
+        _stop_strings(self.stop_strings)
+        for token_id in self.stop_token_ids or ():
+            _integer("stop_token_ids", token_id, 0, INT64_MAX)
+        if self.max_tokens is not None:
+            _integer("max_tokens", self.max_tokens, 1, INT64_MAX)
+        _integer("min_tokens", self.min_tokens, 0, INT64_MAX if self.max_tokens is None else self.max_tokens)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        _logit_bias(self.logit_bias)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is always taken."""
+        return self.temperature < GREEDY_TEMPERATURE
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """`stop` as a tuple."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class TextPrompt(msgspec.Struct, frozen=True):
+    """Raw text; the tokenizer adds its own special tokens (a BOS, say) when `add_special_tokens`."""
+
+    text: str
+    add_special_tokens: bool = True
+
+
+class TokensPrompt(msgspec.Struct, frozen=True):
+    """Token ids, used as they are."""
+
+    token_ids: tuple[int, ...]
+
+
+class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages for the model's chat template.
+
+    Attributes:
+        messages: OpenAI-shaped dictionaries (`role`, `content`, `tool_calls` ...), already validated.
+        tools: OpenAI-shaped tool definitions, or None.
+        add_generation_prompt: end with the header of an assistant turn.
+        continue_final_message: leave the last (assistant) message open, so that the model goes on with it.
+        template_arguments: further variables for the template (`enable_thinking` ...).
+    """
+
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    template_arguments: Mapping[str, Any] = {}
+
+
+Prompt = TextPrompt | TokensPrompt | ChatPrompt
+
+
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request as the engine admits it.
+
+    Attributes:
+        request_id: unique among live requests.
+        priority: lower is served earlier.
+        cache_salt: only requests with the same salt share cached prefix pages.
+        owner: name of the principal that asked, for accounting; never its key.
+    """
+
+    request_id: str
+    prompt: Prompt
+    sampling: SamplingParams
+    priority: int = 0
+    cache_salt: str | None = None
+    owner: str = "anonymous"
+
+
+class AlternativeToken(msgspec.Struct, frozen=True):
+    """One of the most likely tokens at a position. `bytes` are the token's own raw bytes."""
+
+    token_id: int
+    token: str
+    bytes: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """Log-probability (natural log, of the model's own distribution before temperature and cuts) of a drawn token.
+
+    `top` holds the `SamplingParams.logprobs` most likely tokens, best first.
+    """
+
+    token_id: int
+    token: str
+    bytes: bytes
+    logprob: float
+    top: tuple[AlternativeToken, ...] = ()
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Token counts of a request. `prompt_tokens` counts once for all choices and includes `cached_tokens`."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt plus completion."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """What is new of one choice.
+
+    Text never ends inside a character and never holds part of a stop string. `token_ids` and `logprobs` are those of
+    exactly the tokens whose text has now been released. The last delta of a choice has a `finish_reason`.
+
+    Attributes:
+        index: which choice, 0 to n-1.
+        logprobs: None unless asked for.
+        stop_reason: the stop string or stop token id that ended the choice, else None.
+        finish_details: a finer reason than `finish_reason` ("kv_cache_full"), else None.
+        usage: set on the last delta of the whole request, else None.
+    """
+
+    index: int = 0
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    finish_details: str | None = None
+    usage: Usage | None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """One whole choice."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    finish_reason: FinishReason
+    stop_reason: str | int | None = None
+    finish_details: str | None = None
+
+    @property
+    def cumulative_logprob(self) -> float | None:
+        """Sum of the drawn tokens' log-probabilities, if they were asked for."""
+        return None if self.logprobs is None else sum(entry.logprob for entry in self.logprobs)
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished request: vLLM's `RequestOutput` under the field's names.
+
+    Attributes:
+        prompt: the prompt's text after the chat template, or None for a token-id prompt.
+    """
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    outputs: tuple[Completion, ...]
+    usage: Usage
+
+    @property
+    def text(self) -> str:
+        """Text of the first choice."""
+        return self.outputs[0].text
+
+    @property
+    def finished(self) -> bool:
+        """Always True; kept for code written for vLLM."""
+        return True
+
+
+def _number(name: str, value: float, low: float, high: float) -> None:
+    """Written so that NaN fails: it is in no range."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (low <= value <= high):
+        raise InvalidRequest(f"{name} is {value!r}, must be a number from {low:g} to {high:g}", param=name)
+
+
+def _integer(name: str, value: int, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not (low <= value <= high):
+        raise InvalidRequest(f"{name} is {value!r}, must be an integer from {low} to {high}", param=name)
+
+
+def _stop_strings(stop: tuple[str, ...]) -> None:
+    if len(stop) > MAX_STOP_STRINGS:
+        raise InvalidRequest(f"stop has {len(stop)} strings, at most {MAX_STOP_STRINGS} are allowed", param="stop")
+    for text in stop:
+        if not isinstance(text, str) or not text:
+            raise InvalidRequest(f"stop holds {text!r}; each stop must be a non-empty string", param="stop")
+        if len(text) > MAX_STOP_STRING_CHARACTERS:
+            raise InvalidRequest(
+                f"a stop string has {len(text)} characters, at most {MAX_STOP_STRING_CHARACTERS} are allowed",
+                param="stop",
+            )
+
+
+def _logit_bias(logit_bias: Mapping[int, float] | None) -> None:
+    if logit_bias is None:
+        return
+    if len(logit_bias) > MAX_LOGIT_BIAS_ENTRIES:
+        raise InvalidRequest(
+            f"logit_bias has {len(logit_bias)} entries, at most {MAX_LOGIT_BIAS_ENTRIES} are allowed",
+            param="logit_bias",
+        )
+    for token_id, bias in logit_bias.items():
+        _integer("logit_bias", token_id, 0, INT64_MAX)
+        if not math.isfinite(bias) or not -100 <= bias <= 100:
+            raise InvalidRequest(f"logit_bias[{token_id}] is {bias!r}, must be from -100 to 100", param="logit_bias")

@@ -1,0 +1,186 @@
+"""The kernels that a forward pass is made of, at the granularity that hardware wants fused.
+
+A `Kernels` object is made once for a device (`select.py`) and handed to the models; it knows neither models nor actors.
+`reference.py` is the specification of every method: another implementation agrees with it within stated bounds.
+Shapes: `tokens` is the number of rows of the step, `sampled` the number of rows that draw a token.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import torch
+from torch import Tensor
+
+
+class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """Shape of the KV pool."""
+
+    num_layers: int
+    num_pages: int
+    page_size: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page over all layers, keys and values."""
+        return 2 * self.num_layers * self.page_size * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+
+class AttentionBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the rows of a step sit. Chunks lie one after the other; a decode row is a chunk of one.
+
+    Attributes:
+        page_table: [chunks, max_pages] int32, the pages of each chunk's sequence in order; unused entries are 0.
+        query_starts: [chunks + 1] int32, row at which each chunk begins.
+        context_lens: [chunks] int32, tokens of the sequence including this chunk.
+        positions: [tokens] int64, position of each row in its sequence.
+        slots: [tokens] int64, `page * page_size + offset` where the row's key and value go.
+    """
+
+    page_table: Tensor
+    query_starts: Tensor
+    context_lens: Tensor
+    positions: Tensor
+    slots: Tensor
+
+
+class AttentionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What attention in one layer does beside softmax(q k) v."""
+
+    scale: float
+    sliding_window: int | None = None
+    soft_cap: float | None = None
+
+
+class LinearSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored matrix of a fused projection.
+
+    Attributes:
+        weight: [out, in], any float dtype. Stored quantised formats get segments of their own kind later.
+        bias: [out] or None.
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+
+class SamplingBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling settings of the rows that draw a token, gathered from the seats.
+
+    Attributes:
+        temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty: [sampled] float32;
+            temperature 0 is greedy.
+        top_k: [sampled] int64, 0 for off.
+        seeds, positions: [sampled] int64; the noise of a row depends on these two alone.
+        bias_rows, bias_token_ids, bias_values: [entries], sparse additions to the logits (minus infinity blocks).
+        penalty_rows: [penalised] int64, the rows that the next two describe.
+        prompt_mask, output_counts: [penalised, vocab], bool and int32.
+        num_logprobs: the largest number of best tokens any row wants, or None if no row wants log-probabilities.
+    """
+
+    temperature: Tensor
+    top_p: Tensor
+    top_k: Tensor
+    min_p: Tensor
+    repetition_penalty: Tensor
+    presence_penalty: Tensor
+    frequency_penalty: Tensor
+    seeds: Tensor
+    positions: Tensor
+    bias_rows: Tensor
+    bias_token_ids: Tensor
+    bias_values: Tensor
+    penalty_rows: Tensor
+    prompt_mask: Tensor | None
+    output_counts: Tensor | None
+    num_logprobs: int | None
+
+
+class SampledTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Drawn tokens, on the device.
+
+    Attributes:
+        token_ids: [sampled] int64.
+        logprobs: [sampled] float32 of the drawn token under the raw logits, or None.
+        top_token_ids, top_logprobs: [sampled, num_logprobs] best first, or None.
+    """
+
+    token_ids: Tensor
+    logprobs: Tensor | None
+    top_token_ids: Tensor | None
+    top_logprobs: Tensor | None
+
+
+class Kernels(Protocol):
+    """Functions on tensors for one device."""
+
+    device: torch.device
+    page_sizes: tuple[int, ...]
+
+    def allocate_kv(self, layout: KVLayout) -> Any:
+        """The KV pool in this implementation's own layout; opaque, indexed by layer in the calls below."""
+        ...
+
+    def pack_linear(self, segments: Sequence[LinearSegment]) -> Any:
+        """Pack matrices that share their input into one opaque product, outputs concatenated in order.
+
+        Raises:
+            ValueError: the segments disagree on the input size.
+        """
+        ...
+
+    def linear(self, inputs: Tensor, packed: Any) -> Tensor:
+        """`inputs` [tokens, in] times a packed product -> [tokens, sum of out]."""
+        ...
+
+    def embed(self, token_ids: Tensor, table: Tensor) -> Tensor:
+        """Rows of `table` [vocab, hidden] for `token_ids` [tokens] -> [tokens, hidden]."""
+        ...
+
+    def add_norm(
+        self, hidden: Tensor, residual: Tensor | None, weight: Tensor, epsilon: float
+    ) -> tuple[Tensor, Tensor]:
+        """RMSNorm of `hidden + residual` -> (normed, the sum), both [tokens, hidden] (Zhang & Sennrich 2019)."""
+        ...
+
+    def rotate_and_write(
+        self,
+        kv: Any,
+        layer: int,
+        qkv: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        batch: AttentionBatch,
+        q_norm: Tensor | None,
+        k_norm: Tensor | None,
+        epsilon: float,
+    ) -> Tensor:
+        """Optional QK-norm, rotary embedding (half-split pairs), and writing keys and values to their slots.
+
+        Args:
+            qkv: [tokens, (heads + 2 * kv_heads) * head_dim], query heads first.
+            cos, sin: [max_positions, rotary_dim / 2] float32 tables, read at `batch.positions`.
+
+        Returns:
+            queries [tokens, heads, head_dim].
+        """
+        ...
+
+    def gate(self, gate_up: Tensor) -> Tensor:
+        """SiLU(first half) * second half: [tokens, 2 * n] -> [tokens, n]."""
+        ...
+
+    def plan(self, batch: AttentionBatch) -> Any:
+        """Work split of attention for this step, shared by all layers."""
+        ...
+
+    def attend(self, kv: Any, layer: int, queries: Tensor, plan: Any, settings: AttentionSettings) -> Tensor:
+        """Causal attention of `queries` over the pages of their sequences -> [tokens, heads * head_dim]."""
+        ...
+
+    def sample(self, logits: Tensor, batch: SamplingBatch) -> SampledTokens:
+        """Draw a token per row of `logits` [sampled, vocab] float32."""
+        ...

@@ -1,0 +1,80 @@
+"""What the engine needs of a model once it is loaded. No torch: a scripted model in tests fills the same shape."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from limelight.generation import ChatPrompt, SamplingParams
+from limelight.step import Capacity, StepExecutor
+
+
+class Vocabulary(Protocol):
+    """Text <-> token ids. Thread-safe: encoding runs in the tokenizer's threads, the rest on the loop."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of `text`; special tokens written out in the text are recognised.
+
+        Raises:
+            InvalidRequest: `text` is not valid Unicode (a lone surrogate).
+        """
+        ...
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Whole text of `token_ids`: their bytes joined and decoded as UTF-8, an invalid part becoming U+FFFD."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The raw bytes that the token adds to a running text (a leading space included); b"" for ids without text."""
+        ...
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token is a control token, left out of the text by `skip_special_tokens`."""
+        ...
+
+
+class ChatFormat(Protocol):
+    """The model's chat template."""
+
+    def render(self, prompt: ChatPrompt) -> str:
+        """The conversation as one string, to be encoded without adding special tokens.
+
+        Raises:
+            InvalidRequest: the model has no template, or the template refuses the messages (its own words are kept).
+        """
+        ...
+
+
+class SamplingDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the model's `generation_config.json`, used where a request leaves a value out; None: API default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+
+    def params(self) -> SamplingParams:
+        """Sampling for a request that sets nothing: these defaults, up to the end of the context."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__ if getattr(self, name) is not None}
+        return SamplingParams(**{"max_tokens": None, **values})
+
+
+class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model ready to serve.
+
+    Attributes:
+        name: what the API calls it unless `served_model_name` says otherwise.
+        eos_token_ids: the model's end-of-sequence tokens.
+        memory_plan: lines for people: weights, KV pool, tokens, concurrency at given lengths.
+    """
+
+    name: str
+    vocabulary: Vocabulary
+    chat_format: ChatFormat
+    executor: StepExecutor
+    capacity: Capacity
+    eos_token_ids: frozenset[int]
+    defaults: SamplingDefaults = SamplingDefaults()
+    memory_plan: str = ""

@@ -1,0 +1,144 @@
+"""What one forward pass takes and gives. No torch: plain, frozen values that cross the thread boundary.
+
+A running sequence sits in a *seat*, a row of the runner's table: page-table row, last token, sampling settings, token
+counts. A step changes seats by deltas and nothing else. The order inside a step is: release, take, append pages, write
+keys and values, attend, sample.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+
+class SeatSampling(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the sampling settings that the device needs; meanings as in `SamplingParams`.
+
+    Attributes:
+        seed: int64, always set. The noise for the token at position p is keyed by (seed, p), p being the token's
+            index in the sequence (prompt included), so it is the same alone, in any batch and after preemption.
+        num_logprobs: how many best tokens to report beside the drawn one, or None for no log-probabilities.
+        blocked_token_ids: never drawn while the drawn token's position is below `blocked_below_position`
+            (end-of-sequence and stop tokens under `min_tokens`).
+        logit_bias: added to the logits, after penalties.
+    """
+
+    temperature: float
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    num_logprobs: int | None = None
+    logit_bias: Mapping[int, float] | None = None
+    blocked_token_ids: tuple[int, ...] = ()
+    blocked_below_position: int = 0
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether token counts are needed."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
+
+
+class SeatTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """A sequence sits down, fresh or again after a preemption. Everything that a previous tenant left is overwritten.
+
+    Attributes:
+        prompt_token_ids, output_token_ids: only filled when `sampling.has_penalties`; the counts start from them.
+    """
+
+    seat: int
+    sampling: SeatSampling
+    prompt_token_ids: tuple[int, ...] = ()
+    output_token_ids: tuple[int, ...] = ()
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A sequence's share of a step: tokens at positions `start` to `start + num_tokens - 1`.
+
+    Attributes:
+        token_ids: the `num_tokens` input tokens, or None: exactly one token, the last one drawn for this seat, which
+            the device reads from the seat (the host may not know it yet).
+        new_pages: appended to the seat's page table before this chunk runs. The table then covers
+            `start + num_tokens` slots. Leading pages may be shared with other seats and are then never written.
+        sample: draw the next token (position `start + num_tokens`) from this chunk's last row.
+    """
+
+    seat: int
+    start: int
+    num_tokens: int
+    token_ids: tuple[int, ...] | None
+    new_pages: tuple[int, ...] = ()
+    sample: bool = False
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One forward pass over a batch of chunks, prefill and decode mixed. At most one chunk per seat.
+
+    Attributes:
+        number: rises by one per step.
+        released: seats given up since the last step, processed before `taken` (a seat may be in both).
+    """
+
+    number: int
+    chunks: tuple[Chunk, ...]
+    taken: tuple[SeatTaken, ...] = ()
+    released: tuple[int, ...] = ()
+
+
+class SampledLogprobs(msgspec.Struct, frozen=True):
+    """Log-probabilities at one position: of the drawn token and of the best ones, best first."""
+
+    logprob: float
+    top_token_ids: tuple[int, ...]
+    top_logprobs: tuple[float, ...]
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """What one sampling chunk drew: zero to k tokens; `logprobs` has one entry per token, or is None."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[SampledLogprobs, ...] | None = None
+
+
+StepResult = tuple[Sampled | None, ...]
+"""One entry per chunk of the step, in order; None where the chunk does not sample."""
+
+
+class StepExecutor(Protocol):
+    """Runs steps on a device. Owned by the model-runner actor; all calls but the wait come from its submit thread."""
+
+    def submit(self, step: Step) -> Callable[[], StepResult]:
+        """Start the step and return a function that waits for its result (called on the completion thread).
+
+        Steps run in the order of submission; step n+1 may be submitted before n has been waited for.
+
+        Raises:
+            Exception: anything raised here or by the returned function fails this step only.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give memory and threads back. Called once, after the last step."""
+        ...
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a loaded model can hold: fixed for the engine's life.
+
+    Attributes:
+        num_pages, page_size: the KV pool; a page holds the keys and values of `page_size` tokens in all layers.
+        num_seats: sequences that can run at once.
+        max_num_batched_tokens: token budget of one step.
+        max_model_len: context length in tokens, prompt and output.
+        vocab_size: number of logits; valid token ids are below it.
+    """
+
+    num_pages: int
+    page_size: int
+    num_seats: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    vocab_size: int

@@ -46,11 +46,13 @@ class SeatTaken(msgspec.Struct, frozen=True, kw_only=True):
     """A sequence sits down, fresh or again after a preemption. Everything that a previous tenant left is overwritten.
 
     Attributes:
+        num_prompt_tokens: where the output begins.
         prompt_token_ids, output_token_ids: only filled when `sampling.has_penalties`; the counts start from them.
     """
 
     seat: int
     sampling: SeatSampling
+    num_prompt_tokens: int
     prompt_token_ids: tuple[int, ...] = ()
     output_token_ids: tuple[int, ...] = ()
 

@@ -1,0 +1,116 @@
+"""A model's stored tensors behind one protocol, whatever the file format, under Hugging Face names.
+
+Tensors are read one at a time and lazily, so that loading never needs the checkpoint twice in memory.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from limelight.errors import CheckpointError
+from limelight.models.gguf_checkpoint import GgufCheckpoint
+from limelight.models.loaded_model import SamplingDefaults
+from limelight.models.safetensors_checkpoint import SafetensorsCheckpoint
+from limelight.models.spec import ModelSpec
+
+HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
+"""Buffers that older versions of transformers saved; they are recomputed, never read."""
+MAX_NAMED = 10
+
+
+class Checkpoint(Protocol):
+    """Stored parameters, under the names that transformers gives them (`model.layers.0.self_attn.q_proj.weight`)."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the model is. `tie_word_embeddings` says what the stored tensors really are."""
+        ...
+
+    @property
+    def sampling_defaults(self) -> SamplingDefaults:
+        """Sampling settings that the model's authors recommend."""
+        ...
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that hold tensors."""
+        ...
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all tensors as stored."""
+        ...
+
+    def names(self) -> Collection[str]:
+        """Names of all tensors."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it. `name` is one of `names()`."""
+        ...
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor on the CPU: from safetensors in its stored dtype, from GGUF in float32.
+
+        It may share memory with the file, so it is only read, never written. Thread-safe.
+
+        Raises:
+            UnsupportedModel: the tensor is stored in a format that Limelight does not read.
+        """
+        ...
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Open a model folder or a `.gguf` file, checking headers but reading no tensor.
+
+    Raises:
+        CheckpointError: something is missing, corrupt, or contradicts something else.
+        UnsupportedModel: the architecture or format is not supported.
+    """
+    if path.is_dir():
+        return SafetensorsCheckpoint(path)
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist; give a model folder or a .gguf file")
+    if path.suffix.lower() != ".gguf":
+        raise CheckpointError(f"{path} is not a .gguf file; for safetensors, give the folder that holds config.json")
+    return GgufCheckpoint(path)
+
+
+def check_parameters(checkpoint: Checkpoint, required: Mapping[str, tuple[int, ...]]) -> None:
+    """Compare what a model needs with what is stored, before anything is read.
+
+    Args:
+        checkpoint: the stored side.
+        required: name -> shape of every parameter of the model.
+
+    Raises:
+        CheckpointError: names the missing, the misshapen and the unused tensors, all in one message.
+    """
+    present = set(checkpoint.names())
+    missing = [name for name in required if name not in present]
+    misshapen = [
+        f"{name} is {list(checkpoint.shape(name))}, expected {list(shape)}"
+        for name, shape in required.items()
+        if name in present and checkpoint.shape(name) != shape
+    ]
+    harmless = {"lm_head.weight"} if checkpoint.spec.tie_word_embeddings else set()
+    unused = sorted(name for name in present - required.keys() - harmless if not HARMLESS.search(name))
+
+    faults = [
+        f"{len(faulty)} {kind}: {_listed(faulty)}"
+        for kind, faulty in (("missing", missing), ("misshapen", misshapen), ("unused", unused))
+        if faulty
+    ]
+    if faults:
+        raise CheckpointError(
+            f"the tensors of {checkpoint.files[0].parent} do not match {checkpoint.spec.source}: {'; '.join(faults)}"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    rest = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,161 @@
+"""A folder in Hugging Face layout: `config.json` and one or more memory-mapped safetensors files.
+
+Pickled weights (`pytorch_model.bin`) are refused and never opened: unpickling runs code from the file.
+"""
+
+import math
+import re
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+
+from limelight.errors import CheckpointError, UnsupportedModel
+from limelight.models.fields import read_json_object
+from limelight.models.hf_config import read_sampling_defaults, read_spec
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+class _Entry(NamedTuple):
+    """Where a tensor lies."""
+
+    shard: Any
+    stored_name: str
+    shape: tuple[int, ...]
+    type: str
+
+
+class SafetensorsCheckpoint:
+    """See `Checkpoint`. Files stay mapped while this object or any of its tensors lives."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open every shard and check it against the index.
+
+        Raises:
+            CheckpointError: a file is missing, corrupt, or contradicts another.
+            UnsupportedModel: `config.json` describes something that Limelight does not run.
+        """
+        self.spec = read_spec(folder)
+        self.sampling_defaults = read_sampling_defaults(folder)
+        shards = _open_shards(folder)
+        self.files = tuple(shards)
+        self._entries = {name: _entry(shard, name) for shard in shards.values() for name in shard.keys()}  # noqa: SIM118
+        self.stored_bytes = sum(
+            math.prod(entry.shape) * ELEMENT_BYTES.get(entry.type, 1) for entry in self._entries.values()
+        )
+        if self.spec.tie_word_embeddings and HEAD in self._entries:
+            self._settle_tie(self._entries[HEAD])
+        if self.spec.dtype is None and EMBEDDING in self._entries:
+            stored_dtype = DTYPES.get(self._entries[EMBEDDING].type)
+            self.spec = msgspec.structs.replace(self.spec, dtype=stored_dtype)
+
+    def names(self) -> Collection[str]:
+        """Names of all tensors."""
+        return self._entries.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+        return self._entries[name].shape
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """One tensor, sharing memory with the file.
+
+        Raises:
+            UnsupportedModel: it does not hold floating-point numbers of 16 or 32 bits.
+        """
+        entry = self._entries[name]
+        if entry.type not in DTYPES:
+            raise UnsupportedModel(f"{name} is stored as {entry.type}; Limelight reads {', '.join(DTYPES)} here")
+        tensor: torch.Tensor = entry.shard.get_tensor(entry.stored_name)
+        return tensor
+
+    def _settle_tie(self, head: _Entry) -> None:
+        """Some checkpoints call the head tied and still hold one. As in transformers, the tensors decide."""
+        table = self._entries.setdefault(EMBEDDING, head)
+        same = table.type == head.type and torch.equal(self.tensor(EMBEDDING), self.tensor(HEAD))
+        if not same:
+            self.spec = msgspec.structs.replace(self.spec, tie_word_embeddings=False)
+
+
+def _entry(shard: Any, name: str) -> _Entry:
+    stored = shard.get_slice(name)
+    return _Entry(shard, name, tuple(stored.get_shape()), stored.get_dtype())
+
+
+def _open_shards(folder: Path) -> dict[Path, Any]:
+    """Every shard of the folder, opened and complete."""
+    index = folder / INDEX
+    if index.is_file():
+        weight_map = _read_weight_map(index)
+        shards = {folder / name: None for name in sorted(set(weight_map.values()))}
+    else:
+        weight_map = None
+        shards = dict.fromkeys(_files_without_index(folder))
+    opened = {path: _open(path, folder, index if weight_map else None) for path in shards}
+    owner: dict[str, Path] = {}
+    for path, shard in opened.items():
+        for name in shard.keys():  # noqa: SIM118
+            if name in owner:
+                raise CheckpointError(f"{name} is stored twice, in {owner[name]} and {path.name}; remove one of them")
+            owner[name] = path
+    for name, file_name in (weight_map or {}).items():
+        if owner.get(name) != folder / file_name:
+            raise CheckpointError(f"{index} places {name} in {file_name}, which does not hold it; download them again")
+    return opened
+
+
+def _read_weight_map(index: Path) -> dict[str, str]:
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index} has no weight_map; download it again")
+    for name, file_name in weight_map.items():
+        # A shard is a plain file name beside the index: nothing that leads out of the folder on any system.
+        plain = isinstance(file_name, str) and file_name.endswith(".safetensors") and "\x00" not in file_name
+        if not plain or PurePosixPath(file_name).name != file_name or PureWindowsPath(file_name).name != file_name:
+            raise CheckpointError(
+                f"{index} places {name} in {file_name!r}; a shard must be a .safetensors file in the same folder"
+            )
+    return weight_map
+
+
+def _files_without_index(folder: Path) -> list[Path]:
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    found = sorted(folder.glob("*.safetensors"))
+    if any(SHARD.search(path.name) for path in found):
+        raise CheckpointError(f"{folder} holds shards but no {INDEX}; download that file too")
+    if len(found) == 1:
+        return found
+    if found:
+        names = ", ".join(path.name for path in found[:5])
+        raise CheckpointError(f"{folder} holds several safetensors files ({names}) but no {INDEX}; keep one")
+    pickled = sorted([*folder.glob("*.bin"), *folder.glob("*.pth"), *folder.glob("*.pt")])
+    if pickled:
+        raise CheckpointError(
+            f"{folder} holds only pickled weights ({pickled[0].name}), which can run code when opened and are never "
+            "loaded; convert them with transformers' save_pretrained, or use a revision with safetensors"
+        )
+    gguf = sorted(folder.glob("*.gguf"))
+    if gguf:
+        raise CheckpointError(f"{folder} holds no safetensors but {gguf[0].name}; give the path of that file")
+    raise CheckpointError(f"{folder} holds no *.safetensors file; a model folder needs them beside config.json")
+
+
+def _open(path: Path, folder: Path, index: Path | None) -> Any:
+    if not path.is_file():
+        listed = f", which {index.name} lists," if index else ""
+        raise CheckpointError(f"{path.name}{listed} is not in {folder}; the download is incomplete, run it again")
+    try:
+        return safe_open(path, framework="pt", device="cpu")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a complete safetensors file ({error}); download it again") from error

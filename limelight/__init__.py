@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from limelight.config import EngineConfig as EngineConfig
     from limelight.engine import Engine as Engine
-    from limelight.engine import Stream as Stream
     from limelight.errors import LimelightError as LimelightError
     from limelight.generation import Completion as Completion
     from limelight.generation import Delta as Delta
@@ -18,12 +17,13 @@ if TYPE_CHECKING:
     from limelight.generation import SamplingParams as SamplingParams
     from limelight.generation import Usage as Usage
     from limelight.llm import LLM as LLM
+    from limelight.stream import Stream as Stream
 
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "Engine": "limelight.engine",
-    "Stream": "limelight.engine",
+    "Stream": "limelight.stream",
     "EngineConfig": "limelight.config",
     "LimelightError": "limelight.errors",
     "LLM": "limelight.llm",

@@ -1,5 +1,7 @@
 """How an engine is set up: one small frozen struct, validated on construction, never edited."""
 
+from typing import TypedDict
+
 import msgspec
 
 from limelight.errors import ConfigError
@@ -62,6 +64,23 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"pipeline_depth is {self.pipeline_depth}; use 1 or 2")
         if self.served_model_name == "":
             raise ConfigError("served_model_name is empty; leave it out or give a name")
+
+
+class EngineOptions(TypedDict, total=False):
+    """The fields of `EngineConfig` beside `model`, as keywords of `Engine`."""
+
+    revision: str | None
+    served_model_name: str | None
+    device: str
+    dtype: str
+    max_model_len: int | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_num_requests: int
+    kv_cache_bytes: int | None
+    page_size: int
+    enable_prefix_caching: bool
+    pipeline_depth: int
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -101,6 +101,13 @@ class Overloaded(LimelightError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class RequestCancelled(LimelightError):
+    """Somebody ended the request before it had finished."""
+
+    status = 499
+    code = "request_cancelled"
+
+
 class StepFailure(LimelightError):
     """The forward pass that carried this request failed. Other requests go on."""
 

@@ -70,7 +70,14 @@ ToScheduler = Submit | Cancel | StepDone | StepFailed
 
 # ---- to the model runner
 
-ToModelRunner = Step
+
+class DeviceLost(msgspec.Struct, frozen=True):
+    """From the runner's own threads: no later step can succeed."""
+
+    error: BaseException
+
+
+ToModelRunner = Step | DeviceLost
 
 # ---- to a request
 

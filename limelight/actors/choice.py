@@ -1,0 +1,128 @@
+"""One choice of a request on its way from tokens to text: detokenizer, stop matcher, and what they still hold back."""
+
+from collections import deque
+from typing import NamedTuple
+
+from limelight.actors.messages import Generated
+from limelight.generation import AlternativeToken, Delta, FinishReason, SamplingParams, TokenLogprob
+from limelight.models.detokenizer import Detokenizer
+from limelight.models.loaded_model import Vocabulary
+from limelight.models.stop_matcher import StopMatcher
+from limelight.step import SampledLogprobs
+
+
+class Choice:
+    """Turns the tokens of one choice into deltas.
+
+    Tokens and log-probabilities are released together with their text: a token waits while its last character is
+    incomplete or may belong to a stop string. Tokens whose text lies behind a matched stop string are left out of the
+    deltas, but count as generated.
+
+    Attributes:
+        finished: the last delta has been made; further tokens are to be ignored.
+        num_tokens: tokens drawn, up to the one that ended the choice.
+    """
+
+    def __init__(self, index: int, sampling: SamplingParams, vocabulary: Vocabulary) -> None:
+        self.finished = False
+        self.num_tokens = 0
+        self._index = index
+        self._sampling = sampling
+        self._vocabulary = vocabulary
+        self._detokenizer = Detokenizer(vocabulary, sampling.skip_special_tokens)
+        self._matcher = StopMatcher(sampling.stop_strings, sampling.include_stop_str_in_output)
+        self._num_fed = 0  # characters that came out of the detokenizer
+        self._num_released = 0  # characters that have been put into deltas
+        self._held: deque[_HeldToken] = deque()
+
+    def advance(self, generated: Generated) -> Delta:
+        """Take the next tokens of this choice; the delta may be empty while text is held back."""
+        released: list[str] = []
+        for number, token_id in enumerate(generated.token_ids):
+            self.num_tokens += 1
+            logprobs = generated.logprobs[number] if generated.logprobs is not None else None
+            silent = token_id == generated.stop_token_id and not self._sampling.include_stop_str_in_output
+            released.append(self._feed(token_id, logprobs, silent))
+            if self._matcher.matched is not None:
+                return self._finish("".join(released), FinishReason.STOP, self._matcher.matched, None)
+        if generated.finish_reason is None:
+            return self._delta("".join(released))
+        tail = self._detokenizer.flush()
+        released.append(self._release(self._matcher.feed(tail) + self._matcher.flush()))
+        text = "".join(released)
+        if self._matcher.matched is not None:
+            return self._finish(text, FinishReason.STOP, self._matcher.matched, None)
+        return self._finish(text, generated.finish_reason, generated.stop_token_id, generated.finish_details)
+
+    def _feed(self, token_id: int, logprobs: SampledLogprobs | None, silent: bool) -> str:
+        start = self._num_fed
+        text = "" if silent else self._detokenizer.feed(token_id)
+        self._num_fed += len(text)
+        # A token that ends inside a character ends with that character, which is not there yet.
+        end = self._num_fed + (1 if self._detokenizer.num_pending_bytes else 0)
+        self._held.append(_HeldToken(token_id, logprobs, start, end))
+        if not text:
+            return ""
+        watched = self.num_tokens > self._sampling.min_tokens
+        return self._release(self._matcher.feed(text) if watched else text)
+
+    def _release(self, text: str) -> str:
+        self._num_released += len(text)
+        return text
+
+    def _delta(self, text: str) -> Delta:
+        tokens = []
+        while self._held and self._held[0].end <= self._num_released:
+            tokens.append(self._held.popleft())
+        return Delta(
+            index=self._index,
+            text=text,
+            token_ids=tuple(token.token_id for token in tokens),
+            logprobs=self._logprobs(tokens),
+        )
+
+    def _finish(self, text: str, reason: FinishReason, stop_reason: str | int | None, details: str | None) -> Delta:
+        self.finished = True
+        matched = self._matcher.matched is not None
+        tokens = [token for token in self._held if not matched or token.start < self._num_released]
+        self._held.clear()
+        return Delta(
+            index=self._index,
+            text=text,
+            token_ids=tuple(token.token_id for token in tokens),
+            logprobs=self._logprobs(tokens),
+            finish_reason=reason,
+            stop_reason=stop_reason,
+            finish_details=details,
+        )
+
+    def _logprobs(self, tokens: "list[_HeldToken]") -> tuple[TokenLogprob, ...] | None:
+        if self._sampling.logprobs is None:
+            return None
+        return tuple(self._logprob(token) for token in tokens)
+
+    def _logprob(self, token: "_HeldToken") -> TokenLogprob:
+        assert token.logprobs is not None, "the scheduler sends log-probabilities when they are asked for"
+        drawn = token.logprobs
+        raw = self._vocabulary.token_bytes(token.token_id)
+        top = zip(drawn.top_token_ids, drawn.top_logprobs, strict=True)
+        return TokenLogprob(
+            token_id=token.token_id,
+            token=raw.decode("utf-8", "replace"),
+            bytes=raw,
+            logprob=drawn.logprob,
+            top=tuple(self._alternative(token_id, logprob) for token_id, logprob in top),
+        )
+
+    def _alternative(self, token_id: int, logprob: float) -> AlternativeToken:
+        raw = self._vocabulary.token_bytes(token_id)
+        return AlternativeToken(token_id, raw.decode("utf-8", "replace"), raw, logprob)
+
+
+class _HeldToken(NamedTuple):
+    """A token whose text, characters `start` to `end - 1` of the choice, is not released yet."""
+
+    token_id: int
+    logprobs: SampledLogprobs | None
+    start: int
+    end: int

@@ -1,0 +1,124 @@
+"""The model-runner actor: owns the device through two threads, one that submits steps and one that waits for them.
+
+All calls into the executor, loading included, come from the submit thread; only the wait for a result runs on the
+completion thread. So the next step can be enqueued while the device still works on the last one.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+
+from limelight.actors.channel import Channel, Sender
+from limelight.actors.messages import DeviceLost, StepDone, StepFailed, ToModelRunner, ToScheduler
+from limelight.actors.worker_thread import WorkerThreads, post
+from limelight.errors import EngineFailed
+from limelight.models.loaded_model import LoadedModel
+from limelight.step import Step, StepExecutor, StepResult
+
+
+class ModelRunner:
+    """Runs steps in order and reports each exactly once, in order, to the scheduler.
+
+    An `EngineFailed` raised by the executor (a device that no later step can use), or anything that is not an
+    `Exception`, ends the actor; any other error fails its step only.
+
+    Args:
+        inbox: at most the steps in flight, and one `DeviceLost`.
+        scheduler: who is told.
+    """
+
+    name = "model runner"
+
+    def __init__(self, inbox: Channel[ToModelRunner], scheduler: Sender[ToScheduler]) -> None:
+        self._inbox = inbox
+        self._scheduler = scheduler
+        self._loop = asyncio.get_running_loop()
+        self._executor: StepExecutor | None = None  # set and used on the submit thread only
+        self._submit_thread = WorkerThreads("limelight-submit")
+        self._completion_thread = WorkerThreads("limelight-complete")
+
+    async def load(self, loader: Callable[[], LoadedModel]) -> LoadedModel:
+        """Run `loader` on the submit thread and keep the executor that it makes.
+
+        If the wait is cancelled, the load still runs to its end on the thread, and `close` gives its memory back.
+
+        Raises:
+            Exception: whatever `loader` raises.
+        """
+        outcome: asyncio.Future[LoadedModel] = self._loop.create_future()
+        self._submit_thread.put(partial(self._load, loader, outcome))
+        return await outcome
+
+    async def run(self) -> None:
+        """Hand steps to the submit thread, until cancelled.
+
+        Raises:
+            EngineFailed: the device is lost.
+        """
+        while True:
+            for message in await self._inbox.drain():
+                match message:
+                    case Step():
+                        self._submit_thread.put(partial(self._submit, message))
+                    case DeviceLost(error):
+                        raise EngineFailed(f"the device is lost: {type(error).__name__}: {error}") from error
+
+    async def close(self) -> None:
+        """Wait for the step in hand, close the executor on its own thread, end both threads. Idempotent."""
+        await self._submit_thread.close(last=self._close_executor)
+        await self._completion_thread.close()
+
+    # ---- on the submit thread
+
+    def _load(self, loader: Callable[[], LoadedModel], outcome: "asyncio.Future[LoadedModel]") -> None:
+        try:
+            model = loader()
+        except BaseException as error:  # noqa: BLE001 - re-raised in the task that waits for the load
+            post(self._loop, _set_exception, outcome, error)
+        else:
+            self._executor = model.executor
+            post(self._loop, _set_result, outcome, model)
+
+    def _submit(self, step: Step) -> None:
+        started = time.perf_counter()
+        assert self._executor is not None, "load comes before the first step"
+        try:
+            wait = self._executor.submit(step)
+        except BaseException as error:  # noqa: BLE001 - where a step runs
+            wait = partial(_reraise, error)
+        # Failures take the same way as results, so that they are reported in the order of the steps.
+        self._completion_thread.put(partial(self._complete, step.number, wait, started))
+
+    def _close_executor(self) -> None:
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+
+    # ---- on the completion thread
+
+    def _complete(self, number: int, wait: Callable[[], StepResult], started: float) -> None:
+        try:
+            result = wait()
+        except EngineFailed as error:
+            post(self._loop, self._inbox.sender.tell, DeviceLost(error))
+        except Exception as error:  # noqa: BLE001 - where a step runs
+            post(self._loop, self._scheduler.tell, StepFailed(number, error))
+        except BaseException as error:  # noqa: BLE001 - the thread must not vanish silently
+            post(self._loop, self._inbox.sender.tell, DeviceLost(error))
+        else:
+            post(self._loop, self._scheduler.tell, StepDone(number, result, time.perf_counter() - started))
+
+
+def _reraise(error: BaseException) -> StepResult:
+    raise error
+
+
+def _set_result(outcome: "asyncio.Future[LoadedModel]", model: LoadedModel) -> None:
+    if not outcome.done():
+        outcome.set_result(model)
+
+
+def _set_exception(outcome: "asyncio.Future[LoadedModel]", error: BaseException) -> None:
+    if not outcome.done():
+        outcome.set_exception(error if isinstance(error, Exception) else EngineFailed(f"loading stopped: {error!r}"))

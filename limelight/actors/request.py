@@ -1,0 +1,154 @@
+"""The request actor: one generation from prompt to last token. Read this first.
+
+It owns the request's life: it asks the tokenizer for token ids, submits them to the scheduler, turns drawn tokens into
+text and writes an event log. Clients subscribe to the log; when the last one leaves, the request ends.
+"""
+
+import anyio
+import msgspec
+
+from limelight.actors.channel import Channel, Sender
+from limelight.actors.choice import Choice
+from limelight.actors.event_log import EventLog
+from limelight.actors.messages import (
+    Cancel,
+    Encode,
+    Encoded,
+    Failed,
+    Generated,
+    Submit,
+    ToRequest,
+    ToScheduler,
+    ToTokenizer,
+)
+from limelight.errors import ContextLengthExceeded, LimelightError, RequestCancelled
+from limelight.generation import GenerationRequest, Usage
+from limelight.models.loaded_model import LoadedModel
+
+
+class RequestActor:
+    """One live request.
+
+    Args:
+        request: with `sampling.seed` set.
+        model: whose vocabulary, limits and end-of-sequence tokens apply.
+        arrived_at: monotonic seconds.
+
+    Attributes:
+        log: what clients read.
+        prompt_token_ids, prompt_text: known once the prompt is encoded.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        model: LoadedModel,
+        tokenizer: Sender[ToTokenizer],
+        scheduler: Sender[ToScheduler],
+        arrived_at: float,
+    ) -> None:
+        sampling = request.sampling
+        self.request = request
+        self.log = EventLog(sampling.n, abandoned=self.cancel)
+        self.prompt_token_ids: tuple[int, ...] = ()
+        self.prompt_text: str | None = None
+        self._model = model
+        self._tokenizer = tokenizer
+        self._scheduler = scheduler
+        self._arrived_at = arrived_at
+        # At most one message per token and choice, one `Encoded` and one `Failed`, each told once.
+        capacity = sampling.n * model.capacity.max_model_len + 2
+        self._inbox: Channel[ToRequest] = Channel(f"request {request.request_id}", capacity)
+        self._choices = [Choice(index, sampling, model.vocabulary) for index in range(sampling.n)]
+        self._cached_tokens: int | None = None
+        self._scope = anyio.CancelScope()
+        self._submitted = False
+
+    @property
+    def usage(self) -> Usage:
+        """Token counts so far."""
+        return Usage(
+            prompt_tokens=len(self.prompt_token_ids),
+            completion_tokens=sum(choice.num_tokens for choice in self._choices),
+            cached_tokens=self._cached_tokens or 0,
+        )
+
+    async def run(self) -> None:
+        """Live until the last choice has finished, an error, or `cancel`. Always leaves an ended log."""
+        with self._scope:
+            try:
+                await self._generate()
+            except LimelightError as error:
+                self.log.end(error)
+            except Exception as error:  # noqa: BLE001 - a bug in this request's own text handling ends this request only
+                failure = LimelightError(f"the request failed: {type(error).__name__}")
+                failure.__cause__ = error
+                self.log.end(failure)
+            finally:
+                self._inbox.close()
+                if self._submitted:
+                    self._scheduler.tell(Cancel(self.request.request_id))  # ignored if everything has finished
+                self.log.end(RequestCancelled(f"request {self.request.request_id} was cancelled"))
+
+    def cancel(self) -> None:
+        """End the request now; pages and seats come back with the scheduler's next turn. Idempotent."""
+        self._scope.cancel()
+
+    def fail(self, error: LimelightError) -> None:
+        """Tell every subscriber at once, then end."""
+        self.log.end(error)
+        self.cancel()
+
+    async def _generate(self) -> None:
+        self._tokenizer.tell(Encode(self.request.request_id, self.request.prompt, self._inbox.sender))
+        while not self.log.ended:
+            for message in await self._inbox.drain():
+                match message:
+                    case Encoded():
+                        self._submit(message)
+                    case Generated():
+                        self._advance(message)
+                    case Failed(error):
+                        raise error
+
+    def _submit(self, encoded: Encoded) -> None:
+        num_tokens, limit = len(encoded.token_ids), self._model.capacity.max_model_len
+        if num_tokens >= limit:
+            raise ContextLengthExceeded(
+                f"the prompt has {num_tokens} tokens, but the context holds {limit} including at least one of output; "
+                f"shorten the prompt to at most {limit - 1} tokens",
+                param="prompt",
+            )
+        self.prompt_token_ids = encoded.token_ids
+        self.prompt_text = encoded.text
+        request, sampling = self.request, self.request.sampling
+        stop_token_ids = frozenset(sampling.stop_token_ids or ())
+        self._submitted = True
+        self._scheduler.tell(
+            Submit(
+                request_id=request.request_id,
+                token_ids=encoded.token_ids,
+                sampling=sampling,
+                stop_token_ids=stop_token_ids if sampling.ignore_eos else stop_token_ids | self._model.eos_token_ids,
+                priority=request.priority,
+                cache_salt=request.cache_salt,
+                owner=request.owner,
+                arrived_at=self._arrived_at,
+                reply_to=self._inbox.sender,
+            )
+        )
+
+    def _advance(self, generated: Generated) -> None:
+        choice = self._choices[generated.index]
+        if choice.finished:
+            return  # drawn before the scheduler heard of the stop string
+        if self._cached_tokens is None:
+            self._cached_tokens = generated.cached_tokens
+        delta = choice.advance(generated)
+        if delta.finish_reason is not None and generated.finish_reason is None:
+            self._scheduler.tell(Cancel(self.request.request_id, generated.index))
+        if all(choice.finished for choice in self._choices):
+            self.log.append(msgspec.structs.replace(delta, usage=self.usage))
+            self.log.end()
+        elif delta.text or delta.token_ids or delta.finish_reason is not None:
+            self.log.append(delta)

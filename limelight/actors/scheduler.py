@@ -1,0 +1,129 @@
+"""The scheduler actor: owns sequences and pages, and decides each step. Everything it decides is in `scheduling/`.
+
+The order of telling matters: results are applied, the next step is planned and told to the runner, and only then do the
+requests hear of their tokens. So client work never sits in the device's gap.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from limelight.actors.channel import Channel, Sender
+from limelight.actors.messages import (
+    Cancel,
+    Failed,
+    Generated,
+    StepDone,
+    StepFailed,
+    Submit,
+    ToModelRunner,
+    ToRequest,
+    ToScheduler,
+    choice_seed,
+)
+from limelight.actors.scheduling.planner import Planner, Progress
+from limelight.actors.scheduling.sequence import Sequence, seat_sampling
+from limelight.errors import LimelightError, StepFailure
+
+logger = logging.getLogger(__name__)
+
+
+class SchedulerActor:
+    """Turns `Submit`s into `Step`s, and step results into `Generated`s.
+
+    Args:
+        inbox: from all requests and from the runner.
+        planner: used by nobody else while the actor runs.
+        runner: told one `Step` at a time, up to the pipeline depth.
+        vocab_size: valid token ids are below it.
+    """
+
+    name = "scheduler"
+
+    def __init__(
+        self, inbox: Channel[ToScheduler], planner: Planner, runner: Sender[ToModelRunner], vocab_size: int
+    ) -> None:
+        self._inbox = inbox
+        self._planner = planner
+        self._runner = runner
+        self._vocab_size = vocab_size
+        self._outbox: list[tuple[Sender[ToRequest], ToRequest]] = []
+        self.num_steps = 0
+        self.step_seconds = 0.0
+
+    async def run(self) -> None:
+        """Apply messages and plan steps, until cancelled."""
+        while True:
+            for message in await self._inbox.drain():
+                self._apply(message)
+            while (step := self._planner.plan()) is not None:
+                self._runner.tell(step)
+            for reply_to, answer in self._outbox:
+                reply_to.tell(answer)
+            self._outbox.clear()
+
+    def _apply(self, message: ToScheduler) -> None:
+        match message:
+            case StepDone(number, result, seconds):
+                self.num_steps += 1
+                self.step_seconds += seconds
+                for progress in self._planner.complete(number, result):
+                    self._outbox.append((progress.sequence.reply_to, _generated(progress)))
+            case StepFailed(number, error):
+                logger.error("step %d failed", number, exc_info=error)
+                failure = StepFailure(f"the forward pass that carried this request failed: {type(error).__name__}")
+                failure.__cause__ = error
+                self._fail(self._planner.fail(number), failure)
+            case Submit():
+                self._submit(message)
+            case Cancel(request_id, index):
+                self._planner.cancel(request_id, index)
+
+    def _submit(self, submit: Submit) -> None:
+        try:
+            for index in range(submit.sampling.n):
+                self._planner.add(_sequence(submit, index, self._vocab_size))
+        except LimelightError as error:
+            self._planner.cancel(submit.request_id)
+            self._outbox.append((submit.reply_to, Failed(error)))
+
+    def _fail(self, sequences: Iterable[Sequence], error: LimelightError) -> None:
+        """Fail the requests of `sequences`, each once, with all their choices."""
+        failed = {sequence.request_id: sequence.reply_to for sequence in sequences}
+        for request_id, reply_to in failed.items():
+            self._planner.cancel(request_id)
+            self._outbox.append((reply_to, Failed(error)))
+
+
+def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
+    sampling = submit.sampling
+    assert sampling.seed is not None, "the engine seeds every request"
+    return Sequence(
+        request_id=submit.request_id,
+        index=index,
+        prompt_token_ids=submit.token_ids,
+        sampling=seat_sampling(
+            sampling,
+            seed=choice_seed(sampling.seed, index),
+            stop_token_ids=submit.stop_token_ids,
+            num_prompt_tokens=len(submit.token_ids),
+            vocab_size=vocab_size,
+        ),
+        stop_token_ids=submit.stop_token_ids,
+        max_tokens=sampling.max_tokens,
+        priority=submit.priority,
+        cache_salt=submit.cache_salt,
+        owner=submit.owner,
+        reply_to=submit.reply_to,
+    )
+
+
+def _generated(progress: Progress) -> Generated:
+    return Generated(
+        index=progress.sequence.index,
+        token_ids=progress.token_ids,
+        logprobs=progress.logprobs,
+        finish_reason=progress.finish_reason,
+        stop_token_id=progress.stop_token_id,
+        finish_details=progress.finish_details,
+        cached_tokens=progress.sequence.cached_tokens,
+    )

@@ -1,0 +1,66 @@
+"""The tokenizer actor: owns the encoding threads. Rendering and encoding never run on the event loop."""
+
+import asyncio
+from functools import partial
+
+from limelight.actors.channel import Channel
+from limelight.actors.messages import Encode, Encoded, Failed, ToTokenizer
+from limelight.actors.worker_thread import WorkerThreads, post
+from limelight.errors import InvalidRequest, LimelightError
+from limelight.generation import ChatPrompt, Prompt, TextPrompt, TokensPrompt
+from limelight.models.loaded_model import ChatFormat, Vocabulary
+
+NUM_THREADS = 2
+
+
+class TokenizerActor:
+    """Answers each `Encode` with `Encoded` or `Failed`.
+
+    Args:
+        inbox: one message per live request at most.
+    """
+
+    name = "tokenizer"
+
+    def __init__(self, inbox: Channel[ToTokenizer], vocabulary: Vocabulary, chat_format: ChatFormat) -> None:
+        self._inbox = inbox
+        self._vocabulary = vocabulary
+        self._chat_format = chat_format
+        self._threads = WorkerThreads("limelight-encode", NUM_THREADS)
+
+    async def run(self) -> None:
+        """Hand every message to the threads, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            for message in await self._inbox.drain():
+                self._threads.put(partial(self._answer, loop, message))
+
+    async def close(self) -> None:
+        """End the threads; an encoding in progress is waited for, queued ones are dropped."""
+        await self._threads.close()
+
+    def _answer(self, loop: asyncio.AbstractEventLoop, message: Encode) -> None:
+        """On an encoding thread."""
+        answer: Encoded | Failed
+        try:
+            answer = self._encode(message.prompt)
+        except LimelightError as error:
+            answer = Failed(error)
+        except Exception as error:  # noqa: BLE001 - a bug in a tokenizer or template fails its own request only
+            failure = LimelightError(f"the prompt could not be encoded: {type(error).__name__}")
+            failure.__cause__ = error
+            answer = Failed(failure)
+        post(loop, message.reply_to.tell, answer)
+
+    def _encode(self, prompt: Prompt) -> Encoded:
+        match prompt:
+            case TokensPrompt():
+                return Encoded(prompt.token_ids, None)
+            case TextPrompt():
+                text, add_special_tokens = prompt.text, prompt.add_special_tokens
+            case ChatPrompt():
+                text, add_special_tokens = self._chat_format.render(prompt), False
+        token_ids = self._vocabulary.encode(text, add_special_tokens=add_special_tokens)
+        if not token_ids:
+            raise InvalidRequest("the prompt is empty: it has no token; send at least one character", param="prompt")
+        return Encoded(tuple(token_ids), text)

@@ -1,0 +1,42 @@
+"""What can be decided about a request before any work is spent on it. Pure."""
+
+import secrets
+from collections.abc import Collection
+
+import msgspec
+
+from limelight.errors import InvalidRequest
+from limelight.generation import GenerationRequest, TokensPrompt
+
+UNSEEDED = (None, -1)
+"""Values of `seed` that ask for a fresh one; -1 as in vLLM."""
+
+
+def check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
+    """Refuse token ids that the model does not have.
+
+    Raises:
+        InvalidRequest: names the field, the id and the limit.
+    """
+    if isinstance(request.prompt, TokensPrompt):
+        _check("prompt", request.prompt.token_ids, vocab_size)
+    _check("stop_token_ids", request.sampling.stop_token_ids or (), vocab_size)
+    _check("logit_bias", request.sampling.logit_bias or (), vocab_size)
+
+
+def with_seed(request: GenerationRequest) -> GenerationRequest:
+    """The request itself if it has a seed, else with a fresh one."""
+    if request.sampling.seed not in UNSEEDED:
+        return request
+    sampling = msgspec.structs.replace(request.sampling, seed=secrets.randbits(63))
+    return msgspec.structs.replace(request, sampling=sampling)
+
+
+def _check(field: str, token_ids: Collection[int], vocab_size: int) -> None:
+    if not token_ids:
+        return
+    for token_id in (min(token_ids), max(token_ids)):
+        if not 0 <= token_id < vocab_size:
+            raise InvalidRequest(
+                f"{field} holds token id {token_id}; this model's ids are 0 to {vocab_size - 1}", param=field
+            )

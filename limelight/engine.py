@@ -1,0 +1,472 @@
+"""The composition root: builds the actors, admits requests, supervises, and speaks the four verbs of the Python API.
+
+This is the only file that wires objects together. An engine lives in one asyncio event loop and leaves nothing behind.
+"""
+
+import asyncio
+import contextvars
+import enum
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from limelight.actors.channel import Channel, Sender
+from limelight.actors.messages import ToModelRunner, ToScheduler, ToTokenizer
+from limelight.actors.model_runner import ModelRunner
+from limelight.actors.request import RequestActor
+from limelight.actors.scheduler import SchedulerActor
+from limelight.actors.scheduling.planner import Planner
+from limelight.actors.supervision import supervise
+from limelight.actors.tokenizer import TokenizerActor
+from limelight.admission import check_token_ids, with_seed
+from limelight.config import EngineConfig, EngineOptions
+from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, InvalidRequest, LimelightError, Overloaded
+from limelight.generation import (
+    MAX_CHOICES,
+    ChatPrompt,
+    Generation,
+    GenerationRequest,
+    Prompt,
+    SamplingParams,
+    TextPrompt,
+    TokensPrompt,
+)
+from limelight.models.loaded_model import LoadedModel
+from limelight.stream import Stream
+
+if TYPE_CHECKING:
+    from litestar import Litestar
+
+    from limelight.http.app import HttpSettings
+
+logger = logging.getLogger(__name__)
+
+Report = Callable[[str, float | None], None]
+"""Told what the loader is doing and how far it is (0 to 1, or None); called on the model runner's thread."""
+
+ModelLoader = Callable[[EngineConfig, Report], LoadedModel]
+
+
+class EngineState(enum.StrEnum):
+    """Where an engine is in its life."""
+
+    NEW = "new"
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Plain numbers of a running engine, true at the moment of the call."""
+
+    num_requests: int
+    num_running: int
+    num_waiting: int
+    num_seats: int
+    num_free_seats: int
+    num_pages: int
+    num_free_pages: int
+    num_cached_pages: int
+    num_preemptions: int
+    num_steps: int
+    step_seconds: float
+    prefix_queries_tokens: int
+    prefix_hits_tokens: int
+
+
+class Engine:
+    """A model being served inside the caller's event loop.
+
+    `async with Engine("org/model") as engine: ...`, or `start()` and `stop()`, which may come from different tasks.
+
+    Args:
+        model: a folder, a `.gguf` file, a hub id, a whole `EngineConfig`, or None for the embedded default model.
+        loader: what loads the model (`limelight.models.loading.load_model` unless given).
+        report: told about the progress of loading, on another thread.
+        options: any other field of `EngineConfig`.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | EngineConfig | None = None,
+        *,
+        loader: ModelLoader | None = None,
+        report: Report | None = None,
+        **options: Unpack[EngineOptions],
+    ) -> None:
+        if isinstance(model, EngineConfig):
+            if options:
+                raise ConfigError(f"{', '.join(options)} given beside an EngineConfig; set them in the config")
+            self.config = model
+        else:
+            self.config = EngineConfig(model=None if model is None else str(model), **options)
+        self.failure: EngineFailed | None = None
+        self._loader = loader
+        self._report = report or _ignore
+        self._state = EngineState.NEW
+        self._owner: asyncio.Task[None] | None = None
+        self._parts: _Parts | None = None
+        self._live: dict[str, RequestActor] = {}
+        self._ending = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Load the model and start the actors; returns when the engine is ready for requests.
+
+        Raises:
+            ModelError: the model cannot be found, read or fitted.
+            EngineNotRunning: the engine has been started before.
+        """
+        if self._state is not EngineState.NEW:
+            raise EngineNotRunning(f"this engine is {self._state}; an engine starts once, make a new one")
+        self._state = EngineState.LOADING
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # The only create_task: this task holds the task group from start to stop, whoever calls those two.
+        self._owner = asyncio.create_task(self._own(started), name="limelight-engine")
+        try:
+            await started
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End all requests, then the actors and threads. Idempotent; waits for the step in hand.
+
+        Live requests fail with `EngineNotRunning`. Memory of the model is given back.
+        """
+        self._ending.set()
+        if self._owner is None:
+            self._state = EngineState.STOPPED
+            return
+        if self._state is EngineState.LOADING:
+            self._owner.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([self._owner])
+
+    async def drain(self, timeout_seconds: float) -> bool:
+        """Refuse new requests and wait until the live ones have finished.
+
+        Returns:
+            True if all finished in time. The engine stays up either way; call `stop` next.
+        """
+        if self._state is EngineState.READY:
+            self._state = EngineState.DRAINING
+        with anyio.move_on_after(timeout_seconds):
+            while self._live:
+                self._idle.clear()
+                await self._idle.wait()
+        return not self._live
+
+    @property
+    def state(self) -> EngineState:
+        """Where the engine is in its life."""
+        return self._state
+
+    @property
+    def model(self) -> LoadedModel:
+        """The loaded model.
+
+        Raises:
+            EngineNotRunning: before `start` has finished.
+            EngineFailed: an actor died.
+        """
+        return self._running_parts().model
+
+    @property
+    def model_name(self) -> str:
+        """The name that the API serves the model under."""
+        return self.config.served_model_name or self.model.name
+
+    @property
+    def default_sampling(self) -> SamplingParams:
+        """What a request gets that sets nothing: the model's own defaults, up to the end of the context."""
+        return self.model.defaults.params()
+
+    def statistics(self) -> EngineStatistics:
+        """Counts of requests, seats, pages and steps."""
+        parts = self._running_parts()
+        planner, capacity = parts.planner, parts.model.capacity
+        return EngineStatistics(
+            num_requests=len(self._live),
+            num_running=planner.num_running,
+            num_waiting=planner.num_waiting,
+            num_seats=capacity.num_seats,
+            num_free_seats=planner.num_free_seats,
+            num_pages=capacity.num_pages,
+            num_free_pages=planner.num_free_pages,
+            num_cached_pages=planner.num_cached_pages,
+            num_preemptions=planner.num_preemptions,
+            num_steps=parts.scheduler.num_steps,
+            step_seconds=parts.scheduler.step_seconds,
+            prefix_queries_tokens=planner.prefix_queries_tokens,
+            prefix_hits_tokens=planner.prefix_hits_tokens,
+        )
+
+    def app(self, settings: "HttpSettings | None" = None) -> "Litestar":
+        """An ASGI application over this started engine, to run or to mount; short for `http.create_app(engine)`."""
+        from limelight.http.app import create_app
+
+        return create_app(self) if settings is None else create_app(self, settings=settings)
+
+    # ---- the four verbs
+
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        sampling: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> Generation:
+        """Generate from text or token ids and return the whole; cancelling the call aborts the request.
+
+        Raises:
+            InvalidRequest: the prompt or a setting can never work.
+            Overloaded: admission refused; try again later.
+            EngineNotRunning, EngineFailed, StepFailure: the engine could not serve it.
+        """
+        stream = self.stream(prompt, sampling, request_id=request_id, priority=priority, cache_salt=cache_salt)
+        async with stream as running:
+            return await running.result()
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        sampling: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Generate from text or token ids, delta by delta; leaving the block aborts what has not finished."""
+        parsed = TextPrompt(prompt) if isinstance(prompt, str) else TokensPrompt(tuple(prompt))
+        return self.open(self._request(parsed, sampling, request_id, priority, cache_salt))
+
+    async def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        sampling: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_arguments: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> Generation:
+        """Answer a conversation (OpenAI-shaped messages) and return the whole; raises what `generate` raises."""
+        stream = self.stream_chat(
+            messages,
+            sampling,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_arguments=template_arguments,
+            request_id=request_id,
+            priority=priority,
+            cache_salt=cache_salt,
+        )
+        async with stream as running:
+            return await running.result()
+
+    def stream_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        sampling: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_arguments: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Answer a conversation, delta by delta; leaving the block aborts what has not finished."""
+        prompt = ChatPrompt(
+            messages=tuple(messages),
+            tools=None if tools is None else tuple(tools),
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_arguments=template_arguments or {},
+        )
+        return self.open(self._request(prompt, sampling, request_id, priority, cache_salt))
+
+    @asynccontextmanager
+    async def open(self, request: GenerationRequest) -> AsyncIterator[Stream]:
+        """Admit a request and hold it: the verb below the other four.
+
+        Raises:
+            InvalidRequest: a value can never work with this model, or the id is in use.
+            Overloaded: too many live requests, or draining.
+            EngineNotRunning, EngineFailed: there is nothing to serve it.
+        """
+        actor = self._admit(request)
+        subscription = actor.log.subscribe()
+        try:
+            yield Stream(actor, subscription)
+        finally:
+            subscription.close()
+
+    # ---- admission
+
+    def _request(
+        self,
+        prompt: Prompt,
+        sampling: SamplingParams | None,
+        request_id: str | None,
+        priority: int,
+        cache_salt: str | None,
+    ) -> GenerationRequest:
+        return GenerationRequest(
+            request_id=request_id or uuid.uuid4().hex,
+            prompt=prompt,
+            sampling=self.default_sampling if sampling is None else sampling,
+            priority=priority,
+            cache_salt=cache_salt,
+        )
+
+    def _admit(self, request: GenerationRequest) -> RequestActor:
+        parts = self._running_parts()
+        if self._state is EngineState.DRAINING:
+            raise Overloaded("the server is shutting down; try another one", retry_after_seconds=5.0)
+        if len(self._live) >= self.config.max_num_requests:
+            raise Overloaded(
+                f"{len(self._live)} requests are live, the limit is {self.config.max_num_requests}; try again later"
+            )
+        if request.request_id in self._live:
+            raise InvalidRequest(f"request id {request.request_id!r} is in use; choose another", param="request_id")
+        check_token_ids(request, parts.model.capacity.vocab_size)
+        actor = RequestActor(with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic())
+        self._live[request.request_id] = actor
+        # An empty context: the task must not keep the caller's context variables (spans, sessions) alive.
+        contextvars.Context().run(parts.group.start_soon, self._run, actor)
+        return actor
+
+    async def _run(self, actor: RequestActor) -> None:
+        try:
+            await actor.run()
+        finally:
+            del self._live[actor.request.request_id]
+            if not self._live:
+                self._idle.set()
+
+    def _running_parts(self) -> "_Parts":
+        if self.failure is not None:
+            raise self.failure
+        if self._parts is None:
+            raise EngineNotRunning(
+                f"the engine is {self._state}; use it inside `async with Engine(...)` or after start()"
+            )
+        if self._parts.loop is not asyncio.get_running_loop():
+            raise EngineNotRunning("the engine runs in another event loop; call it from there, or use the class LLM")
+        return self._parts
+
+    # ---- the owner task
+
+    async def _own(self, started: "asyncio.Future[None]") -> None:
+        capacity = self.config.max_num_requests * (MAX_CHOICES + 2) + 2 * self.config.pipeline_depth
+        scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
+        runner_inbox: Channel[ToModelRunner] = Channel("model runner", self.config.pipeline_depth + 2)
+        runner = ModelRunner(runner_inbox, scheduler_inbox.sender)
+        tokenizer: TokenizerActor | None = None
+        try:
+            model = await runner.load(partial(self._loader or _default_loader, self.config, self._report))
+            planner = Planner(
+                model.capacity,
+                prefix_caching=self.config.enable_prefix_caching,
+                pipeline_depth=self.config.pipeline_depth,
+            )
+            scheduler = SchedulerActor(scheduler_inbox, planner, runner_inbox.sender, model.capacity.vocab_size)
+            tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", self.config.max_num_requests + 1)
+            tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format)
+            async with anyio.create_task_group() as group:
+                for actor in (runner, scheduler, tokenizer):
+                    group.start_soon(supervise, actor, self._died)
+                loop = asyncio.get_running_loop()
+                self._parts = _Parts(
+                    loop, model, planner, scheduler, tokenizer, scheduler_inbox.sender, tokenizer_inbox.sender, group
+                )
+                self._state = EngineState.READY
+                if not started.done():
+                    started.set_result(None)
+                await self._ending.wait()
+                self._fail_all(self.failure or EngineNotRunning("the engine was stopped"))
+                group.cancel_scope.cancel()
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+        finally:
+            self._parts = None
+            if not started.done():
+                started.set_exception(EngineNotRunning("the engine was stopped while it was loading"))
+            with anyio.CancelScope(shield=True):
+                if tokenizer is not None:
+                    await tokenizer.close()
+                await runner.close()
+            self._state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
+
+    def _died(self, failure: EngineFailed) -> None:
+        """An actor is dead: tell everybody at once, then take the engine down."""
+        if self.failure is None:
+            self.failure = failure
+            self._state = EngineState.FAILED
+            logger.critical("%s", failure, exc_info=failure.__cause__)
+            self._fail_all(failure)
+            self._ending.set()
+
+    def _fail_all(self, error: LimelightError) -> None:
+        for actor in list(self._live.values()):
+            actor.fail(error)
+
+
+class _Parts(NamedTuple):
+    """What exists only while the engine is up."""
+
+    loop: asyncio.AbstractEventLoop
+    model: LoadedModel
+    planner: Planner
+    scheduler: SchedulerActor
+    tokenizer: TokenizerActor
+    to_scheduler: Sender[ToScheduler]
+    to_tokenizer: Sender[ToTokenizer]
+    group: TaskGroup
+
+
+def _default_loader(config: EngineConfig, report: Report) -> LoadedModel:
+    from limelight.models.loading import load_model  # imports torch, so only now
+
+    return load_model(config, report)
+
+
+def _ignore(what: str, fraction: float | None) -> None:
+    """The report of nobody interested."""

@@ -1,0 +1,75 @@
+"""A client's hold on one live request."""
+
+from limelight.actors.event_log import Subscription
+from limelight.actors.request import RequestActor
+from limelight.generation import Delta, Generation
+
+
+class Stream:
+    """Async iterator over what one request generates. Made by `Engine.stream` and its siblings.
+
+    Iterating is safe to cancel: what has not been taken is delivered by the next call. A reader that falls behind gets
+    merged deltas; it never slows the engine.
+    """
+
+    def __init__(self, actor: RequestActor, subscription: Subscription) -> None:
+        self._actor = actor
+        self._subscription = subscription
+        self._taken: list[Delta] = []
+
+    @property
+    def request_id(self) -> str:
+        """The request's id, as given or made at admission."""
+        return self._actor.request.request_id
+
+    @property
+    def prompt_token_ids(self) -> tuple[int, ...]:
+        """The encoded prompt; empty until the prompt has been encoded, which comes before the first delta."""
+        return self._actor.prompt_token_ids
+
+    @property
+    def prompt_text(self) -> str | None:
+        """The prompt after the chat template; None for a token-id prompt, or before it has been rendered."""
+        return self._actor.prompt_text
+
+    def __aiter__(self) -> "Stream":
+        return self
+
+    async def __anext__(self) -> Delta:
+        """The next delta of any choice.
+
+        Raises:
+            LimelightError: the request failed; all earlier deltas have been delivered.
+        """
+        if not self._taken:
+            self._taken = await self.next_deltas()
+            if not self._taken:
+                raise StopAsyncIteration
+        return self._taken.pop(0)
+
+    async def next_deltas(self) -> list[Delta]:
+        """Wait for news and take all of it, merged to one delta per choice; empty when the request has finished.
+
+        Raises:
+            LimelightError: the request failed; all earlier deltas have been delivered.
+        """
+        if self._taken:
+            taken, self._taken = self._taken, []
+            return taken
+        return await self._subscription.next_deltas()
+
+    async def result(self) -> Generation:
+        """Wait for the end and return the whole generation, whatever has been read before.
+
+        Raises:
+            LimelightError: the request failed.
+        """
+        while await self.next_deltas():
+            pass
+        return Generation(
+            request_id=self.request_id,
+            prompt=self.prompt_text,
+            prompt_token_ids=self.prompt_token_ids,
+            outputs=self._actor.log.completions(),
+            usage=self._actor.usage,
+        )

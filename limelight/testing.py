@@ -1,0 +1,262 @@
+"""A scripted model for users' own tests: the real actors, scheduler, HTTP and SSE code in milliseconds, without torch.
+
+The vocabulary is bytes, so token ids are easy to read: id 0 to 255 is that byte, then `<|end|>` and `<|begin|>`.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Unpack
+
+from limelight.config import EngineConfig, EngineOptions
+from limelight.engine import Engine, ModelLoader, Report
+from limelight.errors import InvalidRequest
+from limelight.generation import ChatPrompt
+from limelight.models.loaded_model import LoadedModel
+from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, SeatSampling, SeatTaken, Step, StepResult
+
+END = 256
+BEGIN = 257
+VOCAB_SIZE = 258
+_SPECIAL = {END: b"<|end|>", BEGIN: b"<|begin|>"}
+
+
+class ByteVocabulary:
+    """One token per byte, and two special ones."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """UTF-8 bytes of `text`, after a `<|begin|>` if asked for; `<|end|>` in the text is one token."""
+        try:
+            pieces = text.encode().split(_SPECIAL[END])
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(
+                f"the prompt holds a lone surrogate at character {error.start}", param="prompt"
+            ) from None
+        token_ids = [BEGIN] if add_special_tokens else []
+        for number, piece in enumerate(pieces):
+            token_ids += [END] * bool(number) + list(piece)
+        return token_ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Joined bytes as UTF-8."""
+        kept = (token_id for token_id in token_ids if not (skip_special_tokens and self.is_special(token_id)))
+        return b"".join(map(self.token_bytes, kept)).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The byte itself."""
+        return bytes((token_id,)) if token_id < END else _SPECIAL.get(token_id, b"")
+
+    def is_special(self, token_id: int) -> bool:
+        """`<|end|>` and `<|begin|>` are."""
+        return token_id in _SPECIAL
+
+
+class PlainChatFormat:
+    """`role: content` lines. The role "forbidden" is refused, as a template's `raise_exception` would."""
+
+    def render(self, prompt: ChatPrompt) -> str:
+        """The conversation as text, open for the assistant's turn."""
+        lines = []
+        for message in prompt.messages:
+            if message["role"] == "forbidden":
+                raise InvalidRequest("the chat template refuses: this role is forbidden", param="messages")
+            lines.append(f"{message['role']}: {_plain_text(message.get('content'))}")
+        if prompt.continue_final_message:
+            return "\n".join(lines)
+        return "\n".join([*lines, "assistant:" if prompt.add_generation_prompt else ""])
+
+
+class Turn:
+    """What a script is asked: one choice wants its next token."""
+
+    def __init__(self, seat: "_Seat", position: int, read: Callable[["_Seat", int, int], list[int]]) -> None:
+        self._seat = seat
+        self._read = read
+        self.position = position
+
+    @property
+    def number(self) -> int:
+        """How many tokens the choice has drawn before."""
+        return self.position - self._seat.num_prompt_tokens
+
+    @property
+    def sampling(self) -> SeatSampling:
+        """The sampling settings, with the choice's own seed."""
+        return self._seat.sampling
+
+    @property
+    def prompt(self) -> list[int]:
+        """Token ids of the prompt, as they stand in the pages."""
+        return self._read(self._seat, 0, self._seat.num_prompt_tokens)
+
+    @property
+    def output(self) -> list[int]:
+        """Token ids drawn before."""
+        return self._read(self._seat, self._seat.num_prompt_tokens, self.position)
+
+
+Script = str | bytes | Callable[[Turn], int]
+"""An answer given to everybody, then `<|end|>`; or a function from a turn to the next token id."""
+
+
+def babble(turn: Turn) -> int:
+    """Endless letters that depend on the seed, the position and the token before: any mix-up changes them."""
+    last = (turn.output or turn.prompt)[-1]
+    return 97 + (turn.sampling.seed * 31 + turn.position * 17 + last * 7) % 26
+
+
+def echo(turn: Turn) -> int:
+    """The prompt again, then `<|end|>`."""
+    prompt = turn.prompt
+    return prompt[turn.number] if turn.number < len(prompt) else END
+
+
+@dataclass(slots=True)
+class _Seat:
+    sampling: SeatSampling
+    num_prompt_tokens: int
+    pages: list[int] = field(default_factory=list)
+    last_token: int | None = None
+
+
+class ScriptedExecutor:
+    """A `StepExecutor` whose pages hold token ids instead of keys and values, so that any mix-up of pages shows.
+
+    Args:
+        before_step: called with each step on the submit thread; may block, or raise to fail the step.
+    """
+
+    def __init__(
+        self, script: Script, capacity: Capacity, before_step: Callable[[Step], None] | None, step_seconds: float
+    ) -> None:
+        self._script = script if callable(script) else _answer(script)
+        self._capacity = capacity
+        self._before_step = before_step
+        self._step_seconds = step_seconds
+        self._seats: dict[int, _Seat] = {}
+        self._slots: dict[int, int] = {}
+        self._closed = threading.Event()
+
+    def submit(self, step: Step) -> Callable[[], StepResult]:
+        """Run the step at once."""
+        for seat in step.released:
+            del self._seats[seat]
+        for taken in step.taken:
+            self._take(taken)
+        for chunk in step.chunks:
+            self._seats[chunk.seat].pages.extend(chunk.new_pages)
+        if self._before_step is not None:
+            self._before_step(step)
+        if self._step_seconds:
+            self._closed.wait(self._step_seconds)
+        for chunk in step.chunks:
+            self._write(chunk)
+        result = tuple(self._sample(chunk) if chunk.sample else None for chunk in step.chunks)
+        return lambda: result
+
+    def close(self) -> None:
+        """End a delay in progress."""
+        self._closed.set()
+
+    def _take(self, taken: SeatTaken) -> None:
+        assert taken.seat not in self._seats, "a seat is taken after its release"
+        self._seats[taken.seat] = _Seat(taken.sampling, taken.num_prompt_tokens)
+
+    def _write(self, chunk: Chunk) -> None:
+        seat = self._seats[chunk.seat]
+        token_ids = chunk.token_ids
+        if token_ids is None:
+            assert seat.last_token is not None, "a decode chunk follows a drawn token"
+            token_ids = (seat.last_token,)
+        assert len(token_ids) == chunk.num_tokens
+        for offset, token_id in enumerate(token_ids):
+            self._slots[self._slot(seat, chunk.start + offset)] = token_id
+
+    def _sample(self, chunk: Chunk) -> Sampled:
+        seat = self._seats[chunk.seat]
+        position = chunk.start + chunk.num_tokens
+        forced = self._forced(seat.sampling)
+        token_id = self._script(Turn(seat, position, self._read)) if forced is None else forced
+        if token_id in seat.sampling.blocked_token_ids and position < seat.sampling.blocked_below_position:
+            token_id = ord("_")
+        seat.last_token = token_id
+        num_logprobs = seat.sampling.num_logprobs
+        if num_logprobs is None:
+            return Sampled((token_id,))
+        top = tuple((token_id + rank) % VOCAB_SIZE for rank in range(num_logprobs))
+        logprobs = SampledLogprobs(-0.25, top, tuple(-0.25 - rank for rank in range(num_logprobs)))
+        return Sampled((token_id,), (logprobs,))
+
+    def _forced(self, sampling: SeatSampling) -> int | None:
+        bias = sampling.logit_bias or {}
+        return next((token_id for token_id, value in bias.items() if value >= 100), None)
+
+    def _slot(self, seat: _Seat, position: int) -> int:
+        page_size = self._capacity.page_size
+        return seat.pages[position // page_size] * page_size + position % page_size
+
+    def _read(self, seat: _Seat, start: int, end: int) -> list[int]:
+        return [self._slots[self._slot(seat, position)] for position in range(start, end)]
+
+
+def scripted_model(
+    script: Script = babble,
+    *,
+    num_pages: int = 512,
+    max_model_len: int = 2048,
+    before_step: Callable[[Step], None] | None = None,
+    step_seconds: float = 0.0,
+) -> ModelLoader:
+    """A loader for `Engine(loader=...)`: answers by script.
+
+    Args:
+        script: what to answer.
+        num_pages: size of the KV pool, in pages.
+        before_step: called with each step before it runs; may block, or raise to fail the step.
+        step_seconds: how long each step takes.
+    """
+
+    def load(config: EngineConfig, report: Report) -> LoadedModel:
+        report("script", 1.0)
+        capacity = Capacity(
+            num_pages=num_pages,
+            page_size=config.page_size,
+            num_seats=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_model_len=config.max_model_len or max_model_len,
+            vocab_size=VOCAB_SIZE,
+        )
+        return LoadedModel(
+            name="scripted",
+            vocabulary=ByteVocabulary(),
+            chat_format=PlainChatFormat(),
+            executor=ScriptedExecutor(script, capacity, before_step, step_seconds),
+            capacity=capacity,
+            eos_token_ids=frozenset({END}),
+        )
+
+    return load
+
+
+def scripted_engine(
+    script: Script = babble,
+    *,
+    num_pages: int = 512,
+    before_step: Callable[[Step], None] | None = None,
+    step_seconds: float = 0.0,
+    **options: Unpack[EngineOptions],
+) -> Engine:
+    """An engine, not started yet, over `scripted_model`; `options` as for `Engine`."""
+    loader = scripted_model(script, num_pages=num_pages, before_step=before_step, step_seconds=step_seconds)
+    return Engine("scripted", loader=loader, **options)
+
+
+def _answer(answer: str | bytes) -> Callable[[Turn], int]:
+    token_ids = [*(answer.encode() if isinstance(answer, str) else answer), END]
+    return lambda turn: token_ids[min(turn.number, len(token_ids) - 1)]
+
+
+def _plain_text(content: object) -> str:
+    if isinstance(content, list | tuple):
+        return "".join(part.get("text", "") for part in content)
+    return "" if content is None else str(content)

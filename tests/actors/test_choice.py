@@ -1,0 +1,110 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from limelight.actors.choice import Choice
+from limelight.actors.messages import Generated
+from limelight.generation import FinishReason, SamplingParams
+from limelight.step import SampledLogprobs
+from limelight.testing import END, ByteVocabulary
+
+VOCABULARY = ByteVocabulary()
+
+
+def run(token_ids, finish=FinishReason.LENGTH, *, per_message=1, logprobs=False, **sampling):
+    """All deltas of a choice that draws `token_ids`; ends with EOS if the last token is END."""
+    sampling = SamplingParams(max_tokens=None, logprobs=0 if logprobs else None, **sampling)
+    choice, deltas = Choice(0, sampling, VOCABULARY), []
+    for start in range(0, len(token_ids), per_message):
+        piece = tuple(token_ids[start : start + per_message])
+        last = start + per_message >= len(token_ids)
+        ended = last and piece[-1] == END
+        deltas.append(
+            choice.advance(
+                Generated(
+                    index=0,
+                    token_ids=piece,
+                    logprobs=tuple(SampledLogprobs(-1.0, (), ()) for _ in piece) if logprobs else None,
+                    finish_reason=(FinishReason.STOP if ended else finish) if last else None,
+                    stop_token_id=END if ended else None,
+                    finish_details=None,
+                    cached_tokens=0,
+                )
+            )
+        )
+        if choice.finished:
+            break
+    assert choice.finished
+    return choice, deltas
+
+
+def text_of(deltas):
+    return "".join(delta.text for delta in deltas)
+
+
+def test_each_token_is_sent_in_its_own_turn_when_nothing_can_match():
+    _, deltas = run(b"hello", stop="xyz")
+    assert [delta.text for delta in deltas] == ["h", "e", "l", "l", "o"]
+    assert deltas[-1].finish_reason is FinishReason.LENGTH
+
+
+def test_the_end_token_is_reported_but_not_shown():
+    choice, deltas = run([*b"hi", END])
+    assert text_of(deltas) == "hi"
+    assert deltas[-1].stop_reason == END
+    assert deltas[-1].token_ids == (END,)
+    assert choice.num_tokens == 3
+
+
+def test_a_stop_string_cuts_the_text_and_names_itself():
+    choice, deltas = run(b"one two three", stop=["two", "three"])
+    assert text_of(deltas) == "one "
+    assert (deltas[-1].finish_reason, deltas[-1].stop_reason) == (FinishReason.STOP, "two")
+    assert choice.num_tokens == len("one two")
+    assert bytes(token for delta in deltas for token in delta.token_ids) == b"one "
+
+
+def test_a_stop_string_is_kept_on_request():
+    _, deltas = run(b"one two three", stop="two", include_stop_str_in_output=True)
+    assert text_of(deltas) == "one two"
+
+
+def test_a_pending_stop_prefix_is_flushed_at_the_end():
+    _, deltas = run(b"UNO TR", stop="TRE")
+    assert text_of(deltas) == "UNO TR"
+    assert deltas[-1].finish_reason is FinishReason.LENGTH
+
+
+def test_stop_strings_do_not_count_before_min_tokens():
+    _, deltas = run(b"ababab", stop="ab", min_tokens=3)
+    assert text_of(deltas) == "abab"
+    _, deltas = run(b"xxab", stop="x", min_tokens=2)
+    assert text_of(deltas) == "xxab"
+
+
+def test_held_tokens_and_logprobs_travel_with_their_text():
+    _, deltas = run("aé!".encode(), logprobs=True)
+    assert [delta.text for delta in deltas] == ["a", "", "é", "!"]
+    assert [len(delta.logprobs) for delta in deltas] == [1, 0, 2, 1]
+    entries = [entry for delta in deltas for entry in delta.logprobs]
+    assert b"".join(entry.bytes for entry in entries).decode() == "aé!"
+
+
+@given(
+    st.text(alphabet="ab é😀", max_size=40),
+    st.lists(st.text(alphabet="ab é", min_size=1, max_size=4), max_size=3),
+    st.integers(1, 7),
+    st.booleans(),
+)
+def test_any_split_into_messages_gives_the_same_text_tokens_and_logprobs(text, stops, per_message, include):
+    token_ids = [*text.encode(), END]
+    options = {"stop": stops or None, "include_stop_str_in_output": include, "logprobs": True}
+    one_choice, one = run(token_ids, per_message=len(token_ids), **options)
+    other_choice, other = run(token_ids, per_message=per_message, **options)
+    assert text_of(one) == text_of(other)
+    assert one_choice.num_tokens == other_choice.num_tokens
+    assert [token for delta in one for token in delta.token_ids] == [t for delta in other for t in delta.token_ids]
+    assert one[-1].stop_reason == other[-1].stop_reason
+    for delta in other:
+        assert len(delta.logprobs) == len(delta.token_ids)
+    if not include:
+        assert not any(stop in text_of(other) for stop in stops)

@@ -1,0 +1,135 @@
+import sys
+
+import anyio
+import pytest
+
+from limelight.actors.event_log import MIN_UNREAD_TO_MERGE, EventLog, merged
+from limelight.errors import StepFailure
+from limelight.generation import Delta, FinishReason, Usage
+
+pytestmark = pytest.mark.anyio
+
+
+def text_delta(text, index=0, **more):
+    return Delta(index=index, text=text, token_ids=(ord(text[0]),), **more)
+
+
+def log_of(num_choices=1):
+    abandoned = []
+    return EventLog(num_choices, lambda: abandoned.append(True)), abandoned
+
+
+async def read_all(subscription):
+    deltas = []
+    while news := await subscription.next_deltas():
+        deltas += news
+    return deltas
+
+
+async def test_a_subscriber_gets_every_delta_then_the_end():
+    log, abandoned = log_of()
+    subscription = log.subscribe()
+    seen = []
+
+    async def read():
+        seen.extend(await read_all(subscription))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        for text in "abc":
+            await anyio.wait_all_tasks_blocked()
+            log.append(text_delta(text))
+        log.end()
+    assert [delta.text for delta in seen] == ["a", "b", "c"]
+    subscription.close()
+    assert abandoned == []
+
+
+async def test_a_slow_subscriber_gets_merged_deltas_of_equal_content():
+    log, _ = log_of(num_choices=2)
+    subscription = log.subscribe()
+    for text in "abc":
+        log.append(text_delta(text))
+        log.append(text_delta(text.upper(), index=1))
+    log.append(Delta(index=1, finish_reason=FinishReason.STOP, stop_reason="x"))
+    log.append(Delta(index=0, finish_reason=FinishReason.LENGTH, usage=Usage(prompt_tokens=1, completion_tokens=6)))
+    log.end()
+    second, first = await subscription.next_deltas()
+    assert (first.text, first.finish_reason) == ("abc", FinishReason.LENGTH)
+    assert first.usage is not None, "the request's last delta stays the last"
+    assert (second.text, second.token_ids, second.stop_reason) == ("ABC", tuple(b"ABC"), "x")
+    assert await subscription.next_deltas() == []
+
+
+async def test_two_subscribers_at_different_speeds_read_the_same():
+    log, _ = log_of()
+    fast, slow = log.subscribe(), log.subscribe()
+    fast_deltas, slow_deltas = [], []
+    for number in range(1000):
+        log.append(text_delta(chr(97 + number % 26)))
+        if number % 3 == 0:
+            fast_deltas += await fast.next_deltas()
+        if number % 300 == 0:
+            slow_deltas += await slow.next_deltas()
+    log.end()
+    fast_deltas += await read_all(fast)
+    slow_deltas += await read_all(slow)
+    (whole,) = merged(fast_deltas)
+    assert merged(slow_deltas) == [whole]
+    assert len(whole.token_ids) == 1000
+
+
+async def test_a_late_subscriber_starts_with_everything_so_far():
+    log, _ = log_of()
+    early = log.subscribe()
+    log.append(text_delta("a"))
+    await early.next_deltas()
+    log.append(text_delta("b"))
+    late = log.subscribe()
+    log.append(text_delta("c"))
+    log.end()
+    (whole,) = merged(await read_all(late))
+    assert whole.text == "abc"
+    assert "".join(delta.text for delta in await read_all(early)) == "bc"
+
+
+async def test_an_unread_log_stays_small():
+    log, _ = log_of()
+    log.subscribe()
+    for number in range(20_000):
+        log.append(text_delta(chr(97 + number % 26)))
+    assert len(log.read_from(0)[0]) <= MIN_UNREAD_TO_MERGE + 20_000 // 16 + 1
+    assert sum(sys.getsizeof(delta) for delta in log.read_from(0)[0]) < 20_000 * 16
+
+
+async def test_an_error_comes_after_everything_before_it():
+    log, _ = log_of()
+    subscription = log.subscribe()
+    log.append(text_delta("a"))
+    log.end(StepFailure("lost"))
+    log.end()
+    assert [delta.text for delta in await subscription.next_deltas()] == ["a"]
+    with pytest.raises(StepFailure, match="lost"):
+        await subscription.next_deltas()
+
+
+async def test_the_last_subscriber_to_leave_abandons_the_request_once():
+    log, abandoned = log_of()
+    first, second = log.subscribe(), log.subscribe()
+    first.close()
+    first.close()
+    assert abandoned == []
+    second.close()
+    second.close()
+    assert abandoned == [True]
+
+
+async def test_cancelling_a_wait_loses_nothing():
+    log, _ = log_of()
+    subscription = log.subscribe()
+    async with anyio.create_task_group() as group:
+        group.start_soon(subscription.next_deltas)
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+        log.append(text_delta("a"))
+    assert [delta.text for delta in await subscription.next_deltas()] == ["a"]

@@ -1,0 +1,179 @@
+"""How the memory that is free is divided: weights, KV pages, and the context length that these allow.
+
+Pure arithmetic on numbers that the caller measured; nothing is allocated here.
+"""
+
+import msgspec
+
+from limelight.errors import OutOfMemory
+
+KV_SHARE = 0.4
+"""Share of the memory left after the weights that the KV pool takes by default. The rest is for the host program, the
+working memory of a step and the page cache that holds a mapped checkpoint: Limelight is often a guest in a process."""
+MOST = 0.9
+"""Share of that memory which the pool may take where the user's max_model_len needs it."""
+UNKNOWN_ROOM_KV_BYTES = 2**30
+"""Size of the pool where free memory cannot be found out."""
+CPU_KV_LIMIT_BYTES = 4 * 2**30
+"""Most that the pool takes by default on a CPU: attention over more cached tokens than this is slower than anyone
+waits, while the memory would be missed by others. Ask for more with kv_cache_bytes."""
+LENGTHS = (1024, 4096)
+"""Context lengths whose concurrency the plan tells, beside the longest."""
+
+
+class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes where. `num_pages * page_size` tokens fit into the pool at once.
+
+    Attributes:
+        max_model_len: context length in tokens; a sequence of this length fits into the pool.
+        shortened_from: the model's own context length if the pool made it shorter, else None.
+        free_bytes: memory that was free before anything was loaded; None if unknown.
+    """
+
+    weights_bytes: int
+    page_bytes: int
+    page_size: int
+    num_pages: int
+    max_model_len: int
+    max_num_seqs: int
+    shortened_from: int | None = None
+    free_bytes: int | None = None
+
+    @property
+    def kv_bytes(self) -> int:
+        """Size of the KV pool."""
+        return self.num_pages * self.page_bytes
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the pool holds."""
+        return self.num_pages * self.page_size
+
+    def concurrency(self, num_tokens: int) -> int:
+        """Sequences of `num_tokens` tokens each that run at once without sharing pages."""
+        return min(self.num_pages // -(-num_tokens // self.page_size), self.max_num_seqs)
+
+    def table(self) -> str:
+        """The plan for people, as aligned lines."""
+        lengths = sorted({length for length in LENGTHS if length < self.max_model_len} | {self.max_model_len})
+        context = f"{self.max_model_len:,} tokens"
+        if self.shortened_from is not None:
+            context += f", shortened from {self.shortened_from:,} (raise kv_cache_bytes for more)"
+        rows = [
+            ("weights", as_size(self.weights_bytes)),
+            ("KV cache", f"{as_size(self.kv_bytes)}: {self.num_pages:,} pages, {self.num_tokens:,} tokens"),
+            ("context", context),
+            ("at once", ", ".join(f"{self.concurrency(length):,} x {length:,} tokens" for length in lengths)),
+        ]
+        if self.free_bytes is not None:
+            rows.insert(0, ("free memory", as_size(self.free_bytes)))
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label:<{width}}  {value}" for label, value in rows)
+
+
+def plan_memory(
+    *,
+    weights_bytes: int,
+    page_bytes: int,
+    page_size: int,
+    context_length: int,
+    max_model_len: int | None,
+    kv_cache_bytes: int | None,
+    free_bytes: int | None,
+    max_num_seqs: int,
+    kv_limit_bytes: int | None = CPU_KV_LIMIT_BYTES,
+) -> MemoryPlan:
+    """Choose the number of pages and the context length.
+
+    Args:
+        weights_bytes: the weights as they will lie in memory.
+        page_bytes: one page over all layers, keys and values.
+        page_size: tokens per page.
+        context_length: the model's own.
+        max_model_len: as the user set it, which is kept or refused; None takes `context_length`, or less if less fits.
+        kv_cache_bytes: as the user set it, likewise; None takes a share of what is free.
+        free_bytes: before the weights are loaded; None if unknown, and then nothing is refused for want of it.
+        max_num_seqs: sequences that run at once; the pool is not made larger than they can use.
+        kv_limit_bytes: most that the pool takes unless told, or None.
+
+    Raises:
+        OutOfMemory: with the numbers and the smallest change that would fit.
+    """
+    room = None if free_bytes is None else free_bytes - weights_bytes
+    if room is not None and room < page_bytes:
+        raise OutOfMemory(
+            f"the weights need {as_size(weights_bytes)} and the smallest KV cache {as_size(page_bytes)}, but only "
+            f"{as_size(free_bytes or 0)} of memory is free; free {as_size(page_bytes - room)} more, or choose a "
+            "smaller model or dtype"
+        )
+    wanted_len = context_length if max_model_len is None else max_model_len
+    needed = -(-wanted_len // page_size)
+    if kv_cache_bytes is not None:
+        num_pages = _pages_as_told(kv_cache_bytes, page_bytes, page_size, weights_bytes, room)
+    else:
+        num_pages = _pages_by_share(room, page_bytes, kv_limit_bytes, max_num_seqs * needed)
+        if max_model_len is not None and num_pages < needed:
+            # The share is our habit, the length is the user's wish.
+            num_pages = needed if room is None else min(needed, max(int(MOST * room) // page_bytes, 1))
+    if num_pages < needed and max_model_len is not None:
+        raise OutOfMemory(
+            f"max_model_len is {max_model_len:,}, which needs a KV cache of {needed * page_bytes:,} bytes "
+            f"({as_size(needed * page_bytes)}), but that has {num_pages * page_bytes:,}"
+            f"{_of_free(weights_bytes, free_bytes)}; {_fix(num_pages, page_size, needed * page_bytes, room)}"
+        )
+    fitting_len = min(wanted_len, num_pages * page_size)
+    return MemoryPlan(
+        weights_bytes=weights_bytes,
+        page_bytes=page_bytes,
+        page_size=page_size,
+        num_pages=num_pages,
+        max_model_len=fitting_len,
+        max_num_seqs=max_num_seqs,
+        shortened_from=wanted_len if fitting_len < wanted_len else None,
+        free_bytes=free_bytes,
+    )
+
+
+def _pages_as_told(kv_cache_bytes: int, page_bytes: int, page_size: int, weights_bytes: int, room: int | None) -> int:
+    if kv_cache_bytes < page_bytes:
+        raise OutOfMemory(
+            f"kv_cache_bytes is {kv_cache_bytes:,}, but one page of {page_size} tokens takes {page_bytes:,}; "
+            f"set kv_cache_bytes to at least {page_bytes:,}"
+        )
+    num_pages = kv_cache_bytes // page_bytes
+    if room is not None and num_pages * page_bytes > room:
+        raise OutOfMemory(
+            f"kv_cache_bytes is {kv_cache_bytes:,} and the weights need {weights_bytes:,}, but only "
+            f"{room + weights_bytes:,} bytes of memory are free; set kv_cache_bytes to at most "
+            f"{room // page_bytes * page_bytes:,}"
+        )
+    return num_pages
+
+
+def _pages_by_share(room: int | None, page_bytes: int, kv_limit_bytes: int | None, most_useful: int) -> int:
+    share = UNKNOWN_ROOM_KV_BYTES if room is None else int(room * KV_SHARE)
+    if kv_limit_bytes is not None:
+        share = min(share, kv_limit_bytes)
+    return max(min(share // page_bytes, most_useful), 1)
+
+
+def _of_free(weights_bytes: int, free_bytes: int | None) -> str:
+    if free_bytes is None:
+        return ""
+    return f" ({as_size(free_bytes)} of memory is free, the weights take {as_size(weights_bytes)})"
+
+
+def _fix(num_pages: int, page_size: int, needed_bytes: int, room: int | None) -> str:
+    shorter = f"set max_model_len to at most {num_pages * page_size:,}"
+    if room is not None and needed_bytes > room:
+        return shorter
+    return f"{shorter}, or kv_cache_bytes to at least {needed_bytes:,}"
+
+
+def as_size(num_bytes: int) -> str:
+    """A size for people: `1.50 GiB`, `270.0 MiB`, `12.0 KiB`."""
+    if num_bytes >= 2**30:
+        return f"{num_bytes / 2**30:.2f} GiB"
+    if num_bytes >= 2**20:
+        return f"{num_bytes / 2**20:.1f} MiB"
+    return f"{num_bytes / 2**10:.1f} KiB"

@@ -1,0 +1,207 @@
+"""One step in the making: a token budget spent on running sequences first, then on waiting ones.
+
+All sequences are served in one order, by rank: promoted ones, then lower priority values, then earlier arrivals.
+
+- A running sequence with one token to compute (a decode) always gets it: every chunk before it in the order leaves one
+  token of the budget for each decode behind it.
+- A chunk of a *long* prompt, one with more than half a whole budget still to compute, takes at most half of what is
+  left, so that prompts behind it, running or waiting, advance in every step too; of what nobody wanted, the long ones
+  get more in a second round. Shorter prompts take what they need.
+- A chunk that doesn't reach the end of its tokens ends on a page boundary where it can. Before each chunk of a prompt,
+  pages that others have cached meanwhile are adopted instead of computed. Together they make sequences with equal
+  prompts compute them once, even while they run side by side.
+- A running sequence that needs a page when none is free preempts the running sequence of worst rank, if that is not
+  itself; otherwise it pauses, keeping what it holds. So the best of the running ones always advances.
+- A waiting sequence is admitted in order, without skipping, if the pages for all its known tokens are free beyond those
+  that running prompts still need and the watermark, one page per running sequence; or if nothing runs. Nobody is
+  admitted in a step that preempted or paused somebody. That is the guard against thrashing, too: a preempted sequence
+  comes back only when all of it fits again.
+"""
+
+from limelight.actors.scheduling.fair_queue import FairQueue
+from limelight.actors.scheduling.in_flight import PlannedChunk
+from limelight.actors.scheduling.residents import Residents
+from limelight.actors.scheduling.sequence import Sequence
+from limelight.step import Capacity, Chunk, SeatTaken, Step
+
+
+class Batch:
+    """Plans step number `number`; used once: `serve_running`, `admit_waiting`, `spend_rest`, `to_step`.
+
+    Attributes:
+        chunks: in the order of the step's chunks.
+        num_preempted: sequences preempted for this step.
+        admitted: sequences that sat down for this step.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_cut",
+        "_left",
+        "_number",
+        "_page_size",
+        "_promised_pages",
+        "_residents",
+        "_short_of_pages",
+        "_waiting",
+        "admitted",
+        "chunks",
+        "num_preempted",
+    )
+
+    def __init__(self, number: int, capacity: Capacity, residents: Residents, waiting: FairQueue) -> None:
+        self._number = number
+        self._budget = self._left = capacity.max_num_batched_tokens
+        self._page_size = capacity.page_size
+        self._residents = residents
+        self._waiting = waiting
+        self._promised_pages = 0
+        self._short_of_pages = False
+        self._cut: list[PlannedChunk] = []
+        self.chunks: list[PlannedChunk] = []
+        self.admitted: list[Sequence] = []
+        self.num_preempted = 0
+
+    def serve_running(self) -> None:
+        """Chunks for the running sequences, preempting from the end where pages are short."""
+        running = self._residents.running
+        num_decodes_behind = sum(sequence.num_wanted_tokens == 1 for sequence in running)
+        index = 0
+        while index < len(running) and self._left:
+            sequence = running[index]
+            index += 1
+            wanted = sequence.num_wanted_tokens
+            if wanted == 1:
+                num_decodes_behind -= 1
+                self._serve(sequence, 1)
+            elif wanted and self._left > num_decodes_behind:
+                self._residents.adopt(sequence, self._residents.cached_pages(sequence))
+                self._serve(sequence, self._share(sequence, self._left - num_decodes_behind))
+
+    def admit_waiting(self) -> None:
+        """Let waiting sequences sit down and give them their first chunks."""
+        residents = self._residents
+        while self._left and residents.num_free_seats and not self._short_of_pages:
+            sequence = self._waiting.first()
+            if sequence is None or sequence.num_pending_tokens:
+                return
+            cached = residents.cached_pages(sequence)
+            if residents.running and not self._fits(sequence, cached):
+                return
+            self._waiting.remove(sequence)
+            residents.seat(sequence)
+            residents.adopt(sequence, cached)
+            if not sequence.was_scheduled:
+                sequence.cached_tokens = sequence.num_computed_tokens
+            self.admitted.append(sequence)
+            self._serve(sequence, self._share(sequence, self._left))
+
+    def spend_rest(self) -> None:
+        """Give what is left of the budget to the chunks that could use more."""
+        for chunk in self._cut:
+            sequence = chunk.sequence
+            if not self._left or self._residents.cached_pages(sequence):
+                continue
+            size = min(sequence.num_wanted_tokens, self._left, self._residents.num_slots(sequence))
+            size = self._whole_pages(sequence, size)
+            if size:
+                chunk.num_tokens += size
+                self._left -= size
+                self._residents.advance(sequence, size, self._number)
+
+    def to_step(self) -> Step | None:
+        """The step, or None if there is nothing to run: the seats given up then wait for the next one."""
+        if not self.chunks:
+            return None
+        taken = tuple(_seat_taken(sequence) for sequence in self.admitted)
+        chunks = tuple(_sealed(chunk) for chunk in self.chunks)
+        return Step(number=self._number, chunks=chunks, taken=taken, released=self._residents.take_released())
+
+    def _share(self, sequence: Sequence, left: int) -> int:
+        """How many of `left` tokens of the budget a prompt may take at once."""
+        if sequence.num_wanted_tokens * 2 <= self._budget:
+            return left
+        return min(left, max(self._page_size, left // 2))
+
+    def _serve(self, sequence: Sequence, share: int) -> None:
+        """A chunk of at most `share` tokens, if there are pages for at least one."""
+        wanted = sequence.num_wanted_tokens
+        size = min(wanted, share, self._make_room(sequence))
+        if not size:
+            self._short_of_pages = True
+            return
+        if size < wanted:
+            size = self._whole_pages(sequence, size) or size
+        chunk = PlannedChunk(sequence, sequence.epoch, sequence.pages, sequence.num_computed_tokens, size)
+        self.chunks.append(chunk)
+        self._left -= size
+        self._residents.advance(sequence, size, self._number)
+        if size < wanted:
+            self._cut.append(chunk)
+            self._promised_pages += self._num_pages(sequence.num_tokens) - len(sequence.pages)
+
+    def _make_room(self, sequence: Sequence) -> int:
+        """Tokens that there are pages for, after preempting as many as needed to have one; 0 if it must pause."""
+        while not (num_slots := self._residents.num_slots(sequence)):
+            victim = self._residents.running[-1]
+            if victim is sequence:
+                return 0
+            self._residents.unseat(victim)
+            self._waiting.push(victim)
+            self.num_preempted += 1
+            self._short_of_pages = True
+        return num_slots
+
+    def _fits(self, sequence: Sequence, cached: list[int]) -> bool:
+        """Whether a waiting sequence may join those that run."""
+        pool = self._residents.pool
+        num_in_use = sum(not pool.is_free(page) for page in cached)
+        needed = self._num_pages(sequence.num_tokens) - num_in_use
+        watermark = len(self._residents.running) + 1
+        return needed + self._promised_pages + watermark <= pool.num_free
+
+    def _whole_pages(self, sequence: Sequence, size: int) -> int:
+        """`size` cut down so that the chunk ends on a page boundary, if it doesn't reach the last token; 0 if less."""
+        start = sequence.num_computed_tokens
+        if size >= sequence.num_wanted_tokens:
+            return size
+        return max(0, (start + size) // self._page_size * self._page_size - start)
+
+    def _num_pages(self, num_tokens: int) -> int:
+        return -(-num_tokens // self._page_size)
+
+
+def _seat_taken(sequence: Sequence) -> SeatTaken:
+    assert sequence.seat is not None
+    if not sequence.sampling.has_penalties:
+        return SeatTaken(seat=sequence.seat, sampling=sequence.sampling)
+    return SeatTaken(
+        seat=sequence.seat,
+        sampling=sequence.sampling,
+        prompt_token_ids=sequence.prompt_token_ids,
+        output_token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens :]),
+    )
+
+
+def _sealed(chunk: PlannedChunk) -> Chunk:
+    """The runner's view of a chunk whose size is final; from here on its token is being drawn."""
+    sequence = chunk.sequence
+    assert sequence.seat is not None
+    end = chunk.start + chunk.num_tokens
+    chunk.sample = end == len(sequence.token_ids) + sequence.num_pending_tokens
+    in_seat = sequence.drew_in_seat and chunk.sample and chunk.num_tokens == 1
+    new_pages: tuple[int, ...] = ()
+    if len(sequence.pages) > sequence.num_sent_pages:
+        new_pages = tuple(sequence.pages[sequence.num_sent_pages :])
+        sequence.num_sent_pages = len(sequence.pages)
+    if chunk.sample:
+        sequence.num_pending_tokens += 1
+        sequence.drew_in_seat = True
+    return Chunk(
+        seat=sequence.seat,
+        start=chunk.start,
+        num_tokens=chunk.num_tokens,
+        token_ids=None if in_seat else tuple(sequence.token_ids[chunk.start : end]),
+        new_pages=new_pages,
+        sample=chunk.sample,
+    )

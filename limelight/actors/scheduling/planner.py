@@ -1,0 +1,307 @@
+"""Decides the next step: the one object through which the scheduler actor sees scheduling.
+
+Pure bookkeeping: no asyncio, no torch, no clock. Everything happens inside the calls, and the same calls give the same
+steps. `batch.py` holds the rules by which a step is filled.
+
+Steps run on the device in the order of planning, which makes all of this safe while steps are in flight: a sequence
+that is cancelled, finished or preempted gives seat and pages up at once, since only later steps can use them; its
+result for a step in flight is dropped as stale if the sequence has ended, and counts if it was only preempted.
+"""
+
+import msgspec
+
+from limelight.actors.scheduling.batch import Batch
+from limelight.actors.scheduling.fair_queue import FairQueue
+from limelight.actors.scheduling.in_flight import InFlightStep, spoiled_by
+from limelight.actors.scheduling.residents import Residents
+from limelight.actors.scheduling.sequence import Sequence
+from limelight.errors import ContextLengthExceeded, InvalidRequest
+from limelight.generation import FinishReason
+from limelight.step import Capacity, Sampled, SampledLogprobs, Step, StepResult
+
+KV_CACHE_FULL = "kv_cache_full"
+"""`finish_details` of a sequence that has outgrown the whole KV pool."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens drawn for a sequence by one step; the last one of a sequence has a `finish_reason`.
+
+    Attributes:
+        logprobs: one entry per token, or None.
+        stop_token_id: the stop token that ended it; it is the last of `token_ids`.
+        finish_details: "kv_cache_full", or None.
+    """
+
+    sequence: Sequence
+    token_ids: tuple[int, ...]
+    logprobs: tuple[SampledLogprobs, ...] | None
+    finish_reason: FinishReason | None
+    stop_token_id: int | None
+    finish_details: str | None
+
+
+class Planner:
+    """Sequences in, steps out, results in, progress out.
+
+    Args:
+        prefix_caching: share pages of equal prefixes.
+        pipeline_depth: steps in flight, at most.
+
+    Attributes:
+        num_preemptions: sequences preempted so far.
+        prefix_queries_tokens: prompt tokens of all sequences that have run.
+        prefix_hits_tokens: those of them that came from the prefix cache.
+    """
+
+    def __init__(self, capacity: Capacity, *, prefix_caching: bool, pipeline_depth: int) -> None:
+        self._capacity = capacity
+        self._pipeline_depth = pipeline_depth
+        self._residents = Residents(capacity, prefix_caching=prefix_caching)
+        self._waiting = FairQueue()
+        self._live: dict[str, dict[int, Sequence]] = {}
+        self._in_flight: dict[int, InFlightStep] = {}
+        self._num_added = 0
+        self._num_planned = 0
+        self.num_preemptions = 0
+        self.prefix_queries_tokens = 0
+        self.prefix_hits_tokens = 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Let a new sequence wait to be run.
+
+        Raises:
+            ContextLengthExceeded: not even one token could be drawn, in the context or in the whole KV pool.
+            InvalidRequest: the prompt is empty, or a live sequence has the same request id and index.
+        """
+        num_prompt_tokens = sequence.num_prompt_tokens
+        limit, num_slots = self._capacity.max_model_len, self._capacity.num_pages * self._capacity.page_size
+        if not num_prompt_tokens:
+            raise InvalidRequest("the prompt has 0 tokens; at least 1 is needed")
+        if num_prompt_tokens >= limit:
+            raise ContextLengthExceeded(
+                f"the prompt has {num_prompt_tokens} tokens, but the context length is {limit} tokens, at least 1 of "
+                f"which is for the output; shorten the prompt by {num_prompt_tokens - limit + 1} tokens or more"
+            )
+        if num_prompt_tokens + 1 > num_slots:
+            raise ContextLengthExceeded(
+                f"the prompt has {num_prompt_tokens} tokens, but the whole KV cache holds {num_slots} tokens, at least "
+                f"1 of which is for the output; shorten the prompt by {num_prompt_tokens - num_slots + 1} tokens or "
+                "more, or run the engine with a larger kv_cache_bytes"
+            )
+        choices = self._live.setdefault(sequence.request_id, {})
+        if sequence.index in choices:
+            raise InvalidRequest(f"choice {sequence.index} of request {sequence.request_id} exists already")
+        if sequence.max_tokens is not None:
+            limit = min(limit, num_prompt_tokens + sequence.max_tokens)
+        # A token needs a slot only when it is computed, so the pool holds one token less than the longest sequence.
+        sequence.max_length = min(limit, num_slots + 1)
+        sequence.limit_details = KV_CACHE_FULL if num_slots + 1 < limit else None
+        sequence.rank = (1, sequence.priority, self._num_added)
+        sequence.num_added_at = self._num_planned
+        self._num_added += 1
+        choices[sequence.index] = sequence
+        self._waiting.push(sequence)
+
+    def cancel(self, request_id: str, index: int | None = None) -> None:
+        """Forget a request, or one choice of it; unknown ones are ignored. Pages and seats are free at once."""
+        for sequence in list(self._live.get(request_id, {}).values()):
+            if index is None or sequence.index == index:
+                self._end(sequence)
+
+    def plan(self) -> Step | None:
+        """The next step, which must then be run; None if the pipeline is full or nothing can run now.
+
+        If sequences are live and no step is in flight, there is always one.
+        """
+        if len(self._in_flight) >= self._pipeline_depth or not self._live:
+            return None
+        self._waiting.age(self._num_planned)
+        number = self._num_planned
+        batch = Batch(number, self._capacity, self._residents, self._waiting)
+        batch.serve_running()
+        batch.admit_waiting()
+        batch.spend_rest()
+        self.num_preemptions += batch.num_preempted
+        step = batch.to_step()
+        if step is None:
+            return None
+        self._num_planned += 1
+        self._in_flight[number] = InFlightStep(number, batch.chunks)
+        self._count_admitted(batch)
+        return step
+
+    def complete(self, number: int, result: StepResult) -> list[Progress]:
+        """Apply the result of the oldest step in flight; stale parts of it are dropped.
+
+        Raises:
+            ValueError: `number` is not the oldest step in flight, or the result doesn't fit its chunks.
+        """
+        if number != next(iter(self._in_flight), None):
+            raise ValueError(f"step {number} is complete, but the steps in flight are {list(self._in_flight)}")
+        chunks = self._in_flight[number].chunks
+        if [chunk.sample for chunk in chunks] != [sampled is not None for sampled in result]:
+            raise ValueError(f"the result of step {number} has not one entry per chunk, None where it does not sample")
+        del self._in_flight[number]
+        progress = []
+        for chunk, sampled in zip(chunks, result, strict=True):
+            if sampled is not None and not chunk.stale:
+                entry = self._apply(chunk.sequence, sampled)
+                if entry.token_ids:
+                    progress.append(entry)
+        return progress
+
+    def fail(self, number: int) -> list[Sequence]:
+        """Step `number` has failed: the sequences that it carried are lost.
+
+        Pages that it wrote leave the prefix cache, with what later steps in flight computed from them; other sequences
+        that use such pages start again from their known tokens. A preempted sequence is lost, too, if the failed step
+        carried it.
+
+        Returns:
+            the lost sequences, which have ended.
+
+        Raises:
+            ValueError: no such step is in flight.
+        """
+        failed = self._in_flight.pop(number, None)
+        if failed is None:
+            raise ValueError(f"step {number} has failed, but the steps in flight are {list(self._in_flight)}")
+        later = [step for step in self._in_flight.values() if step.number > number]
+        pages, spoiled = spoiled_by(failed, later, self._residents.pool, self._capacity.page_size)
+        lost = [chunk.sequence for chunk in failed.chunks if not chunk.stale]
+        for sequence in lost:
+            self._end(sequence)
+        for chunk in spoiled:
+            if not chunk.stale:
+                self._reset(chunk.sequence)
+        for sequence in list(self._residents.running):
+            if not pages.isdisjoint(sequence.pages):
+                self._reset(sequence)
+        for page in pages:
+            self._residents.pool.withdraw(page)
+        return lost
+
+    def fail_all(self) -> list[Sequence]:
+        """End everything, forget the steps in flight and distrust all pages; returns the sequences that were live."""
+        lost = [sequence for choices in self._live.values() for sequence in choices.values()]
+        for sequence in lost:
+            self._end(sequence)
+        self._in_flight.clear()
+        for page in list(self._residents.cache):
+            self._residents.pool.withdraw(page)
+        return lost
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that have a seat."""
+        return len(self._residents.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that have none, preempted ones included."""
+        return len(self._waiting)
+
+    @property
+    def num_free_pages(self) -> int:
+        """Pages that no sequence holds, cached ones included."""
+        return self._residents.pool.num_free
+
+    @property
+    def num_cached_pages(self) -> int:
+        """Pages in the prefix cache, held or not."""
+        return len(self._residents.cache)
+
+    @property
+    def num_free_seats(self) -> int:
+        """Seats that nobody sits on."""
+        return self._residents.num_free_seats
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps planned and not answered."""
+        return len(self._in_flight)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a sequence is live or a step in flight."""
+        return bool(self._live or self._in_flight)
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken. Costs time in proportion to all tokens; for tests."""
+        self._residents.check()
+        running, waiting = self._residents.running, self._waiting.sequences()
+        live = [sequence for choices in self._live.values() for sequence in choices.values()]
+        assert len(live) == len(running) + len(waiting), "a sequence is lost or in two places"
+        assert {*map(id, live)} == {*map(id, [*running, *waiting])}, "a sequence has ended but was not removed"
+        assert all(self._live.values()), "an ended request is remembered"
+        assert len(self._in_flight) <= self._pipeline_depth, "too many steps are in flight"
+        for sequence in waiting:
+            assert sequence.seat is None, "a waiting sequence sits"
+            assert not sequence.pages, "a waiting sequence holds pages"
+            assert not sequence.num_computed_tokens, "a waiting sequence has computed tokens"
+        for sequence in live:
+            assert sequence.num_pending_tokens == self._num_drawing(sequence), "pending tokens are miscounted"
+            assert sequence.num_tokens + sequence.num_pending_tokens <= sequence.max_length, "planned beyond the end"
+
+    def _num_drawing(self, sequence: Sequence) -> int:
+        chunks = (chunk for step in self._in_flight.values() for chunk in step.chunks)
+        return sum(chunk.sample and not chunk.stale for chunk in chunks if chunk.sequence is sequence)
+
+    def _count_admitted(self, batch: Batch) -> None:
+        for sequence in batch.admitted:
+            if not sequence.was_scheduled:
+                sequence.was_scheduled = True
+                self.prefix_queries_tokens += sequence.num_prompt_tokens
+                self.prefix_hits_tokens += sequence.cached_tokens
+
+    def _apply(self, sequence: Sequence, sampled: Sampled) -> Progress:
+        """Append drawn tokens up to the first stop token or the length limit, and end the sequence there."""
+        sequence.num_pending_tokens -= 1
+        stop_token_id: int | None = None
+        num_kept = 0
+        for token_id in sampled.token_ids[: sequence.max_length - sequence.num_tokens]:
+            num_kept += 1
+            if token_id in sequence.stop_token_ids:
+                stop_token_id = token_id
+                break
+        sequence.token_ids.extend(sampled.token_ids[:num_kept])
+        reason, details = None, None
+        if stop_token_id is not None:
+            reason = FinishReason.STOP
+        elif sequence.num_tokens >= sequence.max_length:
+            reason, details = FinishReason.LENGTH, sequence.limit_details
+        if num_kept != 1 and not reason and (sequence.num_pending_tokens or not num_kept):
+            self._reset(sequence)  # later steps, or the seat, assume exactly one token
+        if sequence.seat is not None:
+            self._residents.register(sequence)
+        if reason:
+            self._end(sequence)
+        return Progress(
+            sequence=sequence,
+            token_ids=sampled.token_ids[:num_kept],
+            logprobs=None if sampled.logprobs is None else sampled.logprobs[:num_kept],
+            finish_reason=reason,
+            stop_token_id=stop_token_id,
+            finish_details=details,
+        )
+
+    def _reset(self, sequence: Sequence) -> None:
+        """Start again from the known tokens; nothing in flight counts any more."""
+        sequence.epoch += 1
+        sequence.num_pending_tokens = 0
+        if sequence.seat is not None:
+            self._residents.unseat(sequence)
+            self._waiting.push(sequence)
+
+    def _end(self, sequence: Sequence) -> None:
+        """Forget a live sequence and free what it holds."""
+        sequence.epoch += 1
+        sequence.num_pending_tokens = 0
+        if sequence.seat is not None:
+            self._residents.unseat(sequence)
+        else:
+            self._waiting.remove(sequence)
+        choices = self._live[sequence.request_id]
+        del choices[sequence.index]
+        if not choices:
+            del self._live[sequence.request_id]

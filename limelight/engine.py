@@ -122,6 +122,7 @@ class Engine:
         self._owner: asyncio.Task[None] | None = None
         self._parts: _Parts | None = None
         self._live: dict[str, RequestActor] = {}
+        self._loading = anyio.CancelScope()
         self._ending = asyncio.Event()
         self._idle = asyncio.Event()
 
@@ -164,8 +165,7 @@ class Engine:
         if self._owner is None:
             self._state = EngineState.STOPPED
             return
-        if self._state is EngineState.LOADING:
-            self._owner.cancel()
+        self._loading.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait([self._owner])
 
@@ -398,42 +398,43 @@ class Engine:
         runner_inbox: Channel[ToModelRunner] = Channel("model runner", self.config.pipeline_depth + 2)
         runner = ModelRunner(runner_inbox, scheduler_inbox.sender)
         tokenizer: TokenizerActor | None = None
+        error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
         try:
-            model = await runner.load(partial(self._loader or _default_loader, self.config, self._report))
-            planner = Planner(
-                model.capacity,
-                prefix_caching=self.config.enable_prefix_caching,
-                pipeline_depth=self.config.pipeline_depth,
-            )
-            scheduler = SchedulerActor(scheduler_inbox, planner, runner_inbox.sender, model.capacity.vocab_size)
-            tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", self.config.max_num_requests + 1)
-            tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format)
-            async with anyio.create_task_group() as group:
-                for actor in (runner, scheduler, tokenizer):
-                    group.start_soon(supervise, actor, self._died)
-                loop = asyncio.get_running_loop()
-                self._parts = _Parts(
-                    loop, model, planner, scheduler, tokenizer, scheduler_inbox.sender, tokenizer_inbox.sender, group
+            with self._loading:
+                model = await runner.load(partial(self._loader or _default_loader, self.config, self._report))
+                planner = Planner(
+                    model.capacity,
+                    prefix_caching=self.config.enable_prefix_caching,
+                    pipeline_depth=self.config.pipeline_depth,
                 )
+                scheduler = SchedulerActor(scheduler_inbox, planner, runner_inbox.sender, model.capacity.vocab_size)
+                tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", self.config.max_num_requests + 1)
+                tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format)
                 self._state = EngineState.READY
-                if not started.done():
-                    started.set_result(None)
-                await self._ending.wait()
-                self._fail_all(self.failure or EngineNotRunning("the engine was stopped"))
-                group.cancel_scope.cancel()
-        except Exception as error:
+            if tokenizer is not None:
+                async with anyio.create_task_group() as group:
+                    for actor in (runner, scheduler, tokenizer):
+                        group.start_soon(supervise, actor, self._died)
+                    loop, to_scheduler = asyncio.get_running_loop(), scheduler_inbox.sender
+                    self._parts = _Parts(
+                        loop, model, planner, scheduler, tokenizer, to_scheduler, tokenizer_inbox.sender, group
+                    )
+                    _resolve(started, None)
+                    await self._ending.wait()
+                    self._fail_all(self.failure or EngineNotRunning("the engine was stopped"))
+                    group.cancel_scope.cancel()
+        except Exception as loading_error:
             if started.done():
                 raise
-            started.set_exception(error)
+            error = loading_error
         finally:
             self._parts = None
-            if not started.done():
-                started.set_exception(EngineNotRunning("the engine was stopped while it was loading"))
             with anyio.CancelScope(shield=True):
                 if tokenizer is not None:
                     await tokenizer.close()
                 await runner.close()
             self._state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
+            _resolve(started, error)
 
     def _died(self, failure: EngineFailed) -> None:
         """An actor is dead: tell everybody at once, then take the engine down."""
@@ -460,6 +461,15 @@ class _Parts(NamedTuple):
     to_scheduler: Sender[ToScheduler]
     to_tokenizer: Sender[ToTokenizer]
     group: TaskGroup
+
+
+def _resolve(started: "asyncio.Future[None]", error: BaseException | None) -> None:
+    if started.done():
+        return
+    if error is None:
+        started.set_result(None)
+    else:
+        started.set_exception(error)
 
 
 def _default_loader(config: EngineConfig, report: Report) -> LoadedModel:

@@ -53,6 +53,12 @@ class TokenizerActor:
         post(loop, message.reply_to.tell, answer)
 
     def _encode(self, prompt: Prompt) -> Encoded:
+        encoded = self._tokens(prompt)
+        if not encoded.token_ids:
+            raise InvalidRequest("the prompt is empty: it has no token; send at least one character", param="prompt")
+        return encoded
+
+    def _tokens(self, prompt: Prompt) -> Encoded:
         match prompt:
             case TokensPrompt():
                 return Encoded(prompt.token_ids, None)
@@ -61,6 +67,4 @@ class TokenizerActor:
             case ChatPrompt():
                 text, add_special_tokens = self._chat_format.render(prompt), False
         token_ids = self._vocabulary.encode(text, add_special_tokens=add_special_tokens)
-        if not token_ids:
-            raise InvalidRequest("the prompt is empty: it has no token; send at least one character", param="prompt")
         return Encoded(tuple(token_ids), text)

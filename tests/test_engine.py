@@ -119,11 +119,15 @@ async def test_unseeded_requests_differ():
 
 
 async def test_the_prompt_of_many_choices_is_computed_once():
-    async with scripted_engine(babble) as engine:
-        generation = await engine.generate("x" * 319, SamplingParams(n=8, max_tokens=2))
-        numbers = engine.statistics()
+    computed = []
+
+    def before_step(step):
+        computed.extend(chunk.num_tokens for chunk in step.chunks)
+
+    async with scripted_engine(babble, before_step=before_step) as engine:
+        generation = await engine.generate("x" * 319, SamplingParams(n=8, max_tokens=1))
     assert generation.usage.prompt_tokens == 320
-    assert numbers.prefix_hits_tokens == 7 * 304
+    assert sum(computed) == 304 + 8 * 16, "whole pages once, the rest of the last page per choice"
 
 
 # ---- limits and refusals
@@ -503,11 +507,9 @@ async def test_64_requests_with_one_system_prompt_compute_it_once():
         prompts = [f"{system}{number:02}" for number in range(64)]
         sampling = SamplingParams(max_tokens=1, seed=5)
         answers = await asyncio.gather(*(engine.generate(prompt, sampling) for prompt in prompts))
-        numbers = engine.statistics()
     shared = (len(system) + 1) // 16 * 16
-    assert sum(computed) <= shared + 64 * (1 + len(prompts[0]) + 1 - shared)
-    assert numbers.prefix_hits_tokens == 63 * shared
-    assert sorted(answer.usage.cached_tokens for answer in answers) == [0] + [shared] * 63
+    assert sum(computed) == shared + 64 * (1 + len(prompts[0]) - shared)
+    assert sum(answer.usage.cached_tokens == shared for answer in answers) >= 60
 
 
 @pytest.mark.parametrize("depth", [1, 2])

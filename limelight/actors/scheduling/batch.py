@@ -173,13 +173,13 @@ class Batch:
 
 def _seat_taken(sequence: Sequence) -> SeatTaken:
     assert sequence.seat is not None
-    if not sequence.sampling.has_penalties:
-        return SeatTaken(seat=sequence.seat, sampling=sequence.sampling)
+    penalised = sequence.sampling.has_penalties
     return SeatTaken(
         seat=sequence.seat,
         sampling=sequence.sampling,
-        prompt_token_ids=sequence.prompt_token_ids,
-        output_token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens :]),
+        num_prompt_tokens=sequence.num_prompt_tokens,
+        prompt_token_ids=sequence.prompt_token_ids if penalised else (),
+        output_token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens :]) if penalised else (),
     )
 
 

@@ -102,7 +102,7 @@ class Engine:
         self._state = EngineState.NEW
         self._owner: asyncio.Task[None] | None = None
         self._parts: _Parts | None = None
-        self._loading = anyio.CancelScope()
+        self._loading: anyio.CancelScope | None = None  # made in start(): it belongs to a running loop
         self._ending = asyncio.Event()
 
     # ---- life
@@ -126,9 +126,10 @@ class Engine:
         if self._state is not EngineState.NEW:
             raise EngineNotRunning(f"this engine is {self._state}; an engine starts once, make a new one")
         self._state = EngineState.LOADING
+        self._loading = anyio.CancelScope()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # The only create_task: this task holds the task group from start to stop, whoever calls those two.
-        self._owner = asyncio.create_task(self._own(started), name="limelight-engine")
+        self._owner = asyncio.create_task(self._own(started, self._loading), name="limelight-engine")
         try:
             await started
         except BaseException:
@@ -141,7 +142,7 @@ class Engine:
         Live requests fail with `EngineNotRunning`. Memory of the model is given back.
         """
         self._ending.set()
-        if self._owner is None:
+        if self._owner is None or self._loading is None:
             self._state = EngineState.STOPPED
             return
         self._loading.cancel()
@@ -357,7 +358,7 @@ class Engine:
 
     # ---- the owner task
 
-    async def _own(self, started: "asyncio.Future[None]") -> None:
+    async def _own(self, started: "asyncio.Future[None]", loading: anyio.CancelScope) -> None:
         """Load, serve until told to end, take everything down; `started` is resolved in every case."""
         capacity = self.config.max_num_requests * (MAX_CHOICES + 2) + 2 * self.config.pipeline_depth
         scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
@@ -365,7 +366,7 @@ class Engine:
         error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
         try:
             model = None
-            with self._loading:
+            with loading:
                 model = await runner.load(partial(self._loader or _default_loader, self.config, self._report))
             if model is not None:
                 await self._serve(model, runner, scheduler_inbox, started)

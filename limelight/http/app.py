@@ -1,0 +1,90 @@
+"""The HTTP application: routes, gate, errors, and an engine that it was given or that its lifespan starts."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from litestar import Litestar, Router
+from litestar.config.cors import CORSConfig
+
+from limelight.config import EngineConfig
+from limelight.engine import Engine
+from limelight.http.auth import Authenticator, Gate
+from limelight.http.chat import chat_route
+from limelight.http.completions import completions_route
+from limelight.http.errors import exception_handlers
+from limelight.http.health import health_routes
+from limelight.http.model_list import model_routes
+from limelight.http.page import page_routes
+from limelight.http.request_id import add_request_id
+from limelight.http.serving import IGNORED_FIELDS_HEADER, Serving
+from limelight.http.settings import HttpSettings
+
+
+def create_app(
+    engine_or_config: Engine | EngineConfig | None = None, *, settings: HttpSettings | None = None
+) -> Litestar:
+    """The OpenAI-compatible server as an ASGI application, to be run or mounted.
+
+    It configures no logging, installs no signal handler and reads no environment variable.
+
+    Args:
+        engine_or_config: an engine, which its owner starts and stops (until it is ready, requests are answered with
+            503), or the config of one that the application's lifespan starts and stops. None is the default config,
+            so that `uvicorn --factory limelight.http.app:create_app` works.
+        settings: how the HTTP side behaves; the default suits loopback.
+    """
+    settings = settings or HttpSettings()
+    owned = not isinstance(engine_or_config, Engine)
+    engine = engine_or_config if isinstance(engine_or_config, Engine) else Engine(engine_or_config or EngineConfig())
+    return Litestar(
+        route_handlers=_routers(Serving(engine, settings)),
+        lifespan=[_running(engine)] if owned else [],
+        middleware=[Gate(Authenticator(settings.api_keys), settings.allowed_hosts)],
+        exception_handlers=exception_handlers(),
+        before_send=[add_request_id],
+        cors_config=_cors(settings.cors_origins),
+        request_max_body_size=settings.max_body_bytes,
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+        pdb_on_exception=False,
+    )
+
+
+def _routers(serving: Serving) -> list[Router]:
+    """Every route at its own path and, with a root path, under that too."""
+    paths = ["/"] if not serving.settings.root_path else ["/", serving.settings.root_path]
+    return [
+        Router(
+            path,
+            route_handlers=[
+                chat_route(serving),
+                completions_route(serving),
+                *model_routes(serving),
+                *health_routes(serving),
+                *page_routes(),
+            ],
+        )
+        for path in paths
+    ]
+
+
+def _running(engine: Engine) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(_app: Litestar) -> AsyncIterator[None]:
+        async with engine:
+            yield
+
+    return lifespan
+
+
+def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
+    """Pages of these origins may call the API, and read the headers that are ours."""
+    if not origins:
+        return None
+    return CORSConfig(
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST", "OPTIONS"],
+        expose_headers=["x-request-id", "retry-after", "retry-after-ms", IGNORED_FIELDS_HEADER],
+        max_age=600,
+    )

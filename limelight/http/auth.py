@@ -1,0 +1,111 @@
+"""Who is asking, and whether they may: API keys and the `Host` allow-list."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from litestar.enums import ScopeType
+from litestar.middleware import ASGIMiddleware
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from limelight.errors import Forbidden, Unauthorized
+from limelight.http.errors import shorten
+
+INFER, OBSERVE = "infer", "observe"
+PUBLIC = {"public": True}
+"""`opt` of a route that answers without a key."""
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who asks: the name given to a key, and what the key may do. Never the key itself."""
+
+    name: str
+    scopes: frozenset[str]
+
+
+ANONYMOUS = Principal("anonymous", frozenset({INFER, OBSERVE}))
+
+
+class Authenticator:
+    """Turns headers into a `Principal`. Holds hashes of the keys, not the keys."""
+
+    def __init__(self, api_keys: Mapping[str, str]) -> None:
+        self._principals = tuple(
+            (_digest(key.encode()), Principal(name, frozenset({INFER, OBSERVE}))) for name, key in api_keys.items()
+        )
+
+    def principal(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """The principal whose key is in `Authorization: Bearer KEY` or in `x-api-key`.
+
+        Every key is compared, each in constant time, so that the time taken tells nothing.
+
+        Raises:
+            Unauthorized: there are keys, and the request has none of them.
+        """
+        if not self._principals:
+            return ANONYMOUS
+        given = _key(headers)
+        if given is None:
+            raise Unauthorized("This server needs an API key: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'")
+        digest = _digest(given)
+        found = [principal for known, principal in self._principals if hmac.compare_digest(known, digest)]
+        if not found:
+            raise Unauthorized("The API key is not one of this server's")
+        return found[0]
+
+
+class Gate(ASGIMiddleware):
+    """Stands before every route: first the `Host` header, then the key. Routes marked `PUBLIC` need no key."""
+
+    scopes = (ScopeType.HTTP,)
+
+    def __init__(self, authenticator: Authenticator, allowed_hosts: tuple[str, ...] | None) -> None:
+        self._authenticator = authenticator
+        self._allowed_hosts = None if allowed_hosts is None else frozenset(host.lower() for host in allowed_hosts)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send, next_app: ASGIApp) -> None:
+        """Let the request through, with its principal as `scope["user"]`.
+
+        Raises:
+            Forbidden: the `Host` is not allowed.
+            Unauthorized: no key, or a wrong one.
+        """
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._check_host(headers.get(b"host", b""))
+        asker: Any = scope
+        if scope["route_handler"].opt.get("public"):
+            asker["user"] = ANONYMOUS
+        else:
+            asker["user"] = self._authenticator.principal(headers)
+        await next_app(scope, receive, send)
+
+    def _check_host(self, header: bytes) -> None:
+        if self._allowed_hosts is None:
+            return
+        host = host_name(header.decode("latin-1"))
+        if host not in self._allowed_hosts:
+            allowed = ", ".join(sorted(self._allowed_hosts))
+            raise Forbidden(
+                f"The Host {shorten(host, 80)!r} is not allowed (allowed: {allowed}); "
+                "use one of these names, or have the server allow this one with --allowed-host"
+            )
+
+
+def host_name(header: str) -> str:
+    """The name in a `Host` header: lower case, without port, without the brackets of an IPv6 address."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+def _key(headers: Mapping[bytes, bytes]) -> bytes | None:
+    scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and credentials.strip():
+        return credentials.strip()
+    return headers.get(b"x-api-key")
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

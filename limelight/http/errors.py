@@ -1,0 +1,130 @@
+"""Errors on the wire: one OpenAI-shaped object for every way a request can fail."""
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ExceptionHandlersMap
+
+from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, Overloaded, StepFailure
+from limelight.http.request_id import request_id
+
+logger = logging.getLogger(__name__)
+
+LOADING_RETRY_SECONDS = 5.0
+MAX_RETRY_SECONDS = 110.0
+"""The official client ignores a wait above 120 seconds and retries at once."""
+MAX_MESSAGE_CHARACTERS = 600
+
+_LOGGED = "the server's log has the cause under this request_id"
+_PUBLIC_MESSAGES: Mapping[type[LimelightError], str] = {
+    StepFailure: f"The forward pass that carried this request failed; {_LOGGED}",
+    EngineFailed: f"The engine has failed and must be restarted; {_LOGGED}",
+}
+"""Faults of ours: their own message is for the log, it may name internals."""
+
+
+class ErrorObject(msgspec.Struct, frozen=True, kw_only=True):
+    """The `error` object of the OpenAI API, with the id to look for in the server's log."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+    request_id: str
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """A whole error response, and the payload of an error frame in a stream."""
+
+    error: ErrorObject
+
+
+def shorten(text: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
+    """`text` with its middle cut out beyond `limit` characters: a message may quote what a client sent."""
+    if len(text) <= limit:
+        return text
+    half = (limit - 3) // 2
+    return f"{text[:half]}...{text[-half:]}"
+
+
+def error_body(error: LimelightError, scope: Any) -> ErrorBody:
+    """The wire form of `error`."""
+    return ErrorBody(
+        ErrorObject(
+            message=shorten(_PUBLIC_MESSAGES.get(type(error), error.message)),
+            type=error.type,
+            param=None if error.param is None else shorten(error.param, 100),
+            code=error.code,
+            request_id=request_id(scope),
+        )
+    )
+
+
+def exception_handlers() -> ExceptionHandlersMap:
+    """Litestar's map: our own errors, those of the framework, and bugs."""
+    return {LimelightError: _limelight_error, HTTPException: _framework_error, Exception: _unexpected_error}
+
+
+def _limelight_error(request: Request[Any, Any, Any], error: LimelightError) -> Response[ErrorBody]:
+    if error.status == 500:
+        logger.error("request %s failed: %s: %s", request_id(request.scope), type(error).__name__, error.message)
+    return Response(error_body(error, request.scope), status_code=error.status, headers=_headers(error))
+
+
+def _headers(error: LimelightError) -> dict[str, str]:
+    if error.status == 401:
+        return {"www-authenticate": 'Bearer realm="limelight"'}
+    if isinstance(error, Overloaded):
+        return _retry_after(error.retry_after_seconds)
+    if isinstance(error, EngineNotRunning):
+        return _retry_after(LOADING_RETRY_SECONDS)
+    return {}
+
+
+def _retry_after(seconds: float) -> dict[str, str]:
+    seconds = min(max(seconds, 0.0), MAX_RETRY_SECONDS)
+    return {"retry-after": str(max(1, math.ceil(seconds))), "retry-after-ms": str(math.ceil(seconds * 1000))}
+
+
+def _framework_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[ErrorBody]:
+    """Unknown routes, wrong methods, oversized bodies and what else Litestar itself refuses."""
+    path = shorten(request.scope["path"], 100)
+    kinds = {
+        404: ("not_found", f"There is no route {request.method} {path}; the API lives under /v1"),
+        405: ("method_not_allowed", f"{path} does not answer {request.method}"),
+        413: ("payload_too_large", f"The request body is over the limit of {_body_limit(request)} bytes"),
+        415: ("unsupported_media_type", error.detail),
+    }
+    code, message = kinds.get(error.status_code, ("bad_request", error.detail or "The request was refused"))
+    if error.status_code >= 500:
+        code, message = "internal_error", "The server could not read the request"
+    body = ErrorObject(
+        message=shorten(message),
+        type="invalid_request_error" if error.status_code < 500 else "server_error",
+        param=None,
+        code=code,
+        request_id=request_id(request.scope),
+    )
+    return Response(ErrorBody(body), status_code=error.status_code, headers=error.headers)
+
+
+def _body_limit(request: Request[Any, Any, Any]) -> Any:
+    handler = request.scope.get("route_handler")
+    return handler.resolve_request_max_body_size() if isinstance(handler, HTTPRouteHandler) else "this server's"
+
+
+def _unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[ErrorBody]:
+    """A bug of ours: the log has the traceback, the client has the id to find it by."""
+    logger.error("request %s met a bug", request_id(request.scope), exc_info=error)
+    return Response(internal_error(request.scope), status_code=500)
+
+
+def internal_error(scope: Any) -> ErrorBody:
+    """What a client learns about an unexpected fault: nothing but where to look."""
+    return error_body(LimelightError(f"Internal error; {_LOGGED}"), scope)

@@ -1,0 +1,62 @@
+"""Is it alive, is it ready, which version is it: answers for people, load balancers and orchestrators."""
+
+import msgspec
+from litestar import Response, get
+from litestar.handlers import HTTPRouteHandler
+
+from limelight import __version__
+from limelight.engine import EngineState
+from limelight.http.auth import PUBLIC
+from limelight.http.serving import Serving
+
+_REASONS = {
+    EngineState.NEW: "the engine has not been started",
+    EngineState.LOADING: "the model is loading",
+    EngineState.READY: None,
+    EngineState.DRAINING: "the server finishes its running requests and takes no new ones",
+    EngineState.STOPPED: "the engine has been stopped",
+    EngineState.FAILED: "the engine has failed; restart the server",
+}
+
+
+class Health(msgspec.Struct, frozen=True):
+    """State of the engine and, unless it is ready, what that means."""
+
+    status: str
+    reason: str | None
+
+
+class Version(msgspec.Struct, frozen=True):
+    """Version of the server."""
+
+    version: str
+
+
+def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
+    """`/health`, `/livez`, `/readyz` and `/version`.
+
+    `/health` is for restarting a broken server, so draining is healthy; `/readyz` is for sending it work.
+    """
+
+    @get("/livez", opt=PUBLIC)
+    async def livez() -> Health:
+        return Health("alive", None)
+
+    @get("/health", opt=PUBLIC)
+    async def health() -> Response[Health]:
+        return _answer(serving, EngineState.READY, EngineState.DRAINING)
+
+    @get("/readyz", opt=PUBLIC)
+    async def readyz() -> Response[Health]:
+        return _answer(serving, EngineState.READY)
+
+    @get("/version")
+    async def version() -> Version:
+        return Version(__version__)
+
+    return [livez, health, readyz, version]
+
+
+def _answer(serving: Serving, *good: EngineState) -> Response[Health]:
+    state = serving.engine.state
+    return Response(Health(state.value, _REASONS[state]), status_code=200 if state in good else 503)

@@ -1,0 +1,60 @@
+"""The chat page at `/`: static files of this package, held in memory, with strict headers and relative links."""
+
+from importlib import resources
+from typing import Any
+
+from litestar import Request, Response, get
+from litestar.exceptions import NotFoundException
+from litestar.handlers import HTTPRouteHandler
+from litestar.response import Redirect
+
+from limelight.http.auth import PUBLIC
+
+_MEDIA_TYPES = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+_HEADERS = {
+    "cache-control": "no-cache",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+def page_routes() -> list[HTTPRouteHandler]:
+    """The page and its files, all public: the key is asked for when the page talks to the API."""
+    folder = resources.files("limelight.http") / "ui"
+    files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
+
+    @get("/", opt=PUBLIC)
+    async def page(request: Request[Any, Any, Any]) -> Response[Any]:
+        """Links are relative: under a mount the address must end with a slash, or they would miss the prefix."""
+        path = _path_as_sent(request)
+        if path and not path.endswith("/"):
+            return Redirect(f"{path.rpartition('/')[2]}/", status_code=307)
+        return _file("index.html", files)
+
+    @get("/ui/{name:str}", opt=PUBLIC)
+    async def file(request: Request[Any, Any, Any]) -> Response[Any]:
+        name = str(request.path_params["name"])
+        if name not in files:
+            raise NotFoundException
+        return _file(name, files)
+
+    return [page, file]
+
+
+def _path_as_sent(request: Request[Any, Any, Any]) -> str:
+    return bytes(request.scope.get("raw_path") or b"/").decode("latin-1")
+
+
+def _file(name: str, files: dict[str, bytes]) -> Response[Any]:
+    media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
+    return Response(files[name], media_type=media_type, headers=_HEADERS)

@@ -1,0 +1,147 @@
+"""`/v1/completions` on the wire: what comes in, what goes out."""
+
+import codecs
+from collections.abc import Sequence
+
+import msgspec
+
+from limelight.errors import InvalidRequest, UnsupportedField
+from limelight.generation import SamplingParams, TextPrompt, TokenLogprob, TokensPrompt
+from limelight.http.protocol.chat import finite
+from limelight.http.protocol.decoding import Decoder
+from limelight.http.protocol.fields import COMPLETION_FIELDS
+from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
+from limelight.http.protocol.usage import ChunkUsage
+
+DEFAULT_MAX_TOKENS = 16
+"""The API's own default for this endpoint."""
+MAX_PROMPTS = 1024
+
+
+class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
+    """The body of a completion request."""
+
+    prompt: str | list[str | Integer | list[Integer]]
+    logprobs: Integer | None = None
+    echo: bool | None = None
+    add_special_tokens: bool | None = None
+
+
+COMPLETION_DECODER = Decoder(CompletionRequest, COMPLETION_FIELDS)
+
+
+def completion_prompts(completion: CompletionRequest) -> list[TextPrompt | TokensPrompt]:
+    """The prompts of a request, in order.
+
+    Raises:
+        InvalidRequest: no prompt, an empty one, or a list that mixes kinds.
+    """
+    prompt = completion.prompt
+    special = completion.add_special_tokens is not False
+    if isinstance(prompt, str):
+        return [TextPrompt(prompt, special)]
+    if not prompt:
+        raise InvalidRequest("prompt is an empty list; send at least one prompt", param="prompt")
+    kind = type(prompt[0])
+    mixed = next((index for index, entry in enumerate(prompt) if type(entry) is not kind), None)
+    if mixed is not None:
+        raise InvalidRequest("prompt mixes strings, token ids and lists; use one kind", param=f"prompt[{mixed}]")
+    if kind is int:
+        return [TokensPrompt(tuple(entry for entry in prompt if isinstance(entry, int)))]
+    if len(prompt) > MAX_PROMPTS:
+        raise InvalidRequest(f"prompt has {len(prompt)} prompts, at most {MAX_PROMPTS} are allowed", param="prompt")
+    return [_prompt(entry, f"prompt[{index}]", special) for index, entry in enumerate(prompt)]
+
+
+def _prompt(entry: str | int | list[int], where: str, special: bool) -> TextPrompt | TokensPrompt:
+    if isinstance(entry, str):
+        return TextPrompt(entry, special)
+    assert isinstance(entry, list), "token ids of one prompt were handled by the caller"
+    if not entry:
+        raise InvalidRequest(f"{where} is an empty list of token ids", param=where)
+    return TokensPrompt(tuple(entry))
+
+
+def completion_sampling(completion: CompletionRequest, defaults: SamplingParams) -> SamplingParams:
+    """Sampling of a completion: 16 tokens unless the request says otherwise.
+
+    Raises:
+        InvalidRequest: a value is out of range.
+        UnsupportedField: `echo` together with `logprobs`.
+    """
+    if completion.echo and completion.logprobs is not None:
+        raise UnsupportedField(
+            "echo with logprobs is not supported: log-probabilities of the prompt are not computed; drop one of them",
+            param="logprobs",
+        )
+    return sampling_params(
+        completion,
+        defaults,
+        max_tokens=DEFAULT_MAX_TOKENS if completion.max_tokens is None else completion.max_tokens,
+        logprobs=completion.logprobs,
+    )
+
+
+class LegacyLogprobs(msgspec.Struct, frozen=True):
+    """Four parallel lists, one entry per token. `text_offset` counts characters from the start of the choice's text."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class TextOffsets:
+    """Where each token of a choice begins in its text; a token inside a character begins where the character does."""
+
+    __slots__ = ("_decoder", "_offset")
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._offset = 0
+
+    def legacy_logprobs(self, entries: Sequence[TokenLogprob] | None) -> LegacyLogprobs | None:
+        """The wire form of the next tokens' log-probabilities."""
+        if entries is None:
+            return None
+        logprobs = LegacyLogprobs([], [], [], [])
+        for entry in entries:
+            name = legacy_token(entry.token, entry.bytes)
+            top = {legacy_token(other.token, other.bytes): finite(other.logprob) for other in entry.top}
+            logprobs.tokens.append(name)
+            logprobs.token_logprobs.append(finite(entry.logprob))
+            logprobs.top_logprobs.append(top | {name: finite(entry.logprob)})
+            logprobs.text_offset.append(self._offset)
+            self._offset += len(self._decoder.decode(entry.bytes))
+        return logprobs
+
+
+def legacy_token(token: str, raw: bytes) -> str:
+    r"""The token's name in the legacy shape: its text, or `bytes:\xe2\x82` for a part of a character."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+    return token
+
+
+class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One text, whole or (in a stream) what is new of it."""
+
+    index: int
+    text: str
+    logprobs: LegacyLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole response, or one frame of a stream: both have the same shape."""
+
+    id: str
+    object: str = "text_completion"
+    created: int
+    model: str
+    system_fingerprint: None = None
+    choices: list[CompletionChoice]
+    usage: ChunkUsage = msgspec.UNSET

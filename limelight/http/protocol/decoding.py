@@ -1,0 +1,177 @@
+"""From the bytes of a request body to a typed request, strictly: nothing is coerced, nothing is dropped in silence.
+
+Errors say which field is at fault and never show a Python name or a traceback. What every field does is in `fields.py`.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from limelight.errors import InvalidRequest, UnknownField, UnsupportedField
+from limelight.http.errors import shorten
+from limelight.http.protocol.fields import CHAT_ONLY_ELSEWHERE, OTHER_ENGINES, Effect, Field
+from limelight.http.settings import UnknownFields
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+MAX_UNKNOWN_FIELDS = 64
+NEAR_MISS = 0.8
+"""Similarity (difflib's ratio) from which an unknown name counts as a misspelling."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NULL = b"null"
+_PATH = re.compile(r"^(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
+_ESCAPE = rb"\\u[dD][%s][0-9a-fA-F]{2}"
+_LONE_SURROGATE = re.compile(
+    rb"(?<!\\)(?:\\\\)*(?:(?P<high>" + _ESCAPE % b"89abAB" + rb")(?!" + _ESCAPE % b"c-fC-F" + rb")"
+    rb"|(?<!" + rb"[dD][89abAB][0-9a-fA-F]{2}" + rb")(?P<low>" + _ESCAPE % b"c-fC-F" + rb"))"
+)
+
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_list_of_names = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+
+
+class Decoder(Generic[Body]):
+    """Decodes the bodies of one endpoint.
+
+    Args:
+        body: the Struct to decode into; it has a field for everything in `fields` that is not refused.
+        fields: the endpoint's rows of the table.
+        nested: fields that hold lists of objects -> the names that such an object may have.
+    """
+
+    def __init__(
+        self, body: type[Body], fields: Mapping[str, Field], nested: Mapping[str, frozenset[str]] | None = None
+    ) -> None:
+        self._decoder = msgspec.json.Decoder(body)
+        self._fields = fields
+        self._nested = nested or {}
+
+    def decode(self, raw: bytes, unknown_fields: UnknownFields = "suggest") -> tuple[Body, tuple[str, ...]]:
+        """The request in `raw`, and the names of the fields that were ignored (`"messages[0].id"`).
+
+        Raises:
+            InvalidRequest: the body is not JSON, not an object, or a field has the wrong type.
+            UnsupportedField: a field that this server does not honour.
+            UnknownField: a field that no supported API has.
+        """
+        raw = raw.removeprefix(_BYTE_ORDER_MARK)
+        if not raw.strip():
+            raise InvalidRequest("The request body is empty; send a JSON object")
+        try:
+            given = _names.decode(raw)
+            unknown = [name for name, value in given.items() if self._check(name, value)]
+            unknown_within = self._unknown_within(given)
+            body = self._decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            raise _invalid(str(error)) from None
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(_malformed(raw, str(error))) from None
+        except UnicodeDecodeError:
+            raise InvalidRequest("The request body is not valid UTF-8") from None
+        except RecursionError:
+            raise InvalidRequest("The request body is nested too deeply") from None
+        if len(unknown) + len(unknown_within) > MAX_UNKNOWN_FIELDS:
+            raise UnknownField(f"The request has more than {MAX_UNKNOWN_FIELDS} unknown fields")
+        if unknown_fields != "ignore":
+            for name in unknown:
+                _check_unknown(name, name, given[name], tuple(self._fields), unknown_fields)
+            for field, path, name in unknown_within:
+                _check_unknown(path, name, msgspec.Raw(_NULL), tuple(self._nested[field]), unknown_fields)
+        return body, (*unknown, *(path for _, path, _ in unknown_within))
+
+    def _check(self, name: str, value: msgspec.Raw) -> bool:
+        """Whether the field is unknown. A refused one raises, unless its value asks for what happens anyway."""
+        field = self._fields.get(name)
+        if field is None:
+            return True
+        if field.effect is Effect.REFUSED and not _accepted(field, value):
+            raise UnsupportedField(f"{name} is not supported: {field.note}", param=name)
+        return False
+
+    def _unknown_within(self, given: Mapping[str, msgspec.Raw]) -> list[tuple[str, str, str]]:
+        """Field, path and name of every unknown name inside the nested objects."""
+        found: list[tuple[str, str, str]] = []
+        for field, known in self._nested.items():
+            raw = given.get(field)
+            if raw is None or not bytes(raw).lstrip().startswith(b"["):
+                continue
+            try:
+                entries = _list_of_names.decode(raw)
+            except msgspec.ValidationError:
+                continue  # not objects: decoding into the Struct says so, with the right path
+            for index, entry in enumerate(entries):
+                found += [(field, f"{field}[{index}].{name}", name) for name in entry.keys() - known]
+        return found
+
+
+def _accepted(field: Field, value: msgspec.Raw) -> bool:
+    raw = bytes(value).strip()
+    if raw == _NULL:
+        return True
+    if len(raw) > 64:
+        return False
+    decoded = msgspec.json.decode(raw)
+    return any(decoded == accepted and type(decoded) is type(accepted) for accepted in field.accepts)
+
+
+def _check_unknown(
+    path: str, name: str, value: msgspec.Raw, known: Sequence[str], unknown_fields: UnknownFields
+) -> None:
+    other = OTHER_ENGINES.get(name) if path == name else None
+    if other is not None:
+        if _accepted(other, value):
+            return
+        raise UnknownField(f"{name} is a field of another engine: {other.note}", param=path)
+    if path == name and name in CHAT_ONLY_ELSEWHERE:
+        raise UnknownField(f"{name} is not a field of this endpoint: {CHAT_ONLY_ELSEWHERE[name]}", param=path)
+    meant = near_miss(name, known)
+    shown = shorten(path, 80)
+    if meant is not None:
+        raise UnknownField(f"{shown} is not a field of this endpoint; did you mean {meant}?", param=shown)
+    if unknown_fields == "refuse":
+        raise UnknownField(f"{shown} is not a field of this endpoint", param=shown)
+
+
+def near_miss(name: str, known: Sequence[str]) -> str | None:
+    """The known name that `name` probably stands for: the same but for case and separators, or spelled much alike."""
+    if len(name) > 64:
+        return None
+    plain = {other.replace("_", ""): other for other in known}
+    same = plain.get(re.sub(r"[-_. ]", "", name).lower())
+    if same is not None:
+        return same
+    matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=NEAR_MISS)
+    return matches[0] if matches else None
+
+
+def _invalid(text: str) -> InvalidRequest:
+    """The decoder's own words with the path taken apart: "Expected `int`, got `str` - at `$.n`"."""
+    match = _PATH.match(text)
+    what, path = (match["what"], match["path"] or "") if match else (text, "")
+    missing = _MISSING.match(what)
+    if missing:
+        path = f"{path}.{missing['name']}" if path else missing["name"]
+        return InvalidRequest(f"{path} is missing", param=path)
+    what = shorten(what.replace("`", "").replace("object | null", "object").replace(" | null", ""), 200)
+    if not path:
+        return InvalidRequest(f"The request body must be a JSON object ({what[:1].lower()}{what[1:]})")
+    return InvalidRequest(f"{shorten(path, 100)}: {what[:1].lower()}{what[1:]}", param=path)
+
+
+def _malformed(raw: bytes, text: str) -> str:
+    """The decoder reports a lone surrogate at the end of a string as truncation; say what it really is."""
+    lone = _LONE_SURROGATE.search(raw)
+    if lone:
+        escape = (lone["high"] or lone["low"]).decode("ascii")
+        return (
+            f"The request body is not valid Unicode: {escape} at byte {lone.start()} is half of a character "
+            "(a string was cut inside a surrogate pair)"
+        )
+    if text == "Invalid UTF-8 encoded string":
+        return "The request body is not valid UTF-8"
+    return f"The request body is not valid JSON: {text.removeprefix('JSON is malformed: ')}"

@@ -1,0 +1,112 @@
+"""The request fields that both endpoints share, and their way into `SamplingParams`."""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from limelight.errors import InvalidRequest
+from limelight.generation import SamplingParams
+from limelight.http.request_id import REQUEST_ID
+
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Bounded, because Python refuses to print an integer of thousands of digits into an error message."""
+
+MAX_CACHE_SALT_CHARACTERS = 128
+_SAME_NAME = (
+    "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "min_tokens",
+    "skip_special_tokens",
+    "logit_bias",
+)
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`stream_options`. `include_obfuscation` pads chunks against traffic analysis elsewhere; here it does nothing."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chat and a completion have in common. None is "not given", as an explicit null is."""
+
+    model: str
+    n: Integer | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Integer | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Integer | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: Integer | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[Integer] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    min_tokens: Integer | None = None
+    skip_special_tokens: bool | None = None
+    logit_bias: dict[Integer, float] | None = None
+    priority: Integer | None = None
+    cache_salt: str | None = None
+    request_id: str | None = None
+    user: str | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a usage chunk."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def continuous_usage(self) -> bool:
+        """Whether every chunk of a stream carries the usage so far."""
+        return bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
+
+def check_shared(fields: GenerationFields) -> None:
+    """What types cannot say about the shared fields.
+
+    Raises:
+        InvalidRequest: names the field.
+    """
+    if fields.stream_options is not None and not fields.stream:
+        raise InvalidRequest("stream_options needs stream: true", param="stream_options")
+    if fields.cache_salt is not None and not 0 < len(fields.cache_salt) <= MAX_CACHE_SALT_CHARACTERS:
+        raise InvalidRequest(
+            f"cache_salt has {len(fields.cache_salt)} characters, must have 1 to {MAX_CACHE_SALT_CHARACTERS}",
+            param="cache_salt",
+        )
+    if fields.request_id is not None and not REQUEST_ID.fullmatch(fields.request_id):
+        raise InvalidRequest(
+            "request_id must be 1 to 128 characters from A-Z a-z 0-9 . _ : / + = @ -", param="request_id"
+        )
+
+
+def sampling_params(
+    fields: GenerationFields, defaults: SamplingParams, *, max_tokens: int | None, logprobs: int | None
+) -> SamplingParams:
+    """`defaults` (the model's own) with everything that the request gives.
+
+    Raises:
+        InvalidRequest: a value is out of range; `param` names the field.
+    """
+    given: dict[str, Any] = {name: getattr(fields, name) for name in _SAME_NAME if getattr(fields, name) is not None}
+    if fields.seed is not None:
+        given["seed"] = None if fields.seed == -1 else fields.seed
+    if fields.stop is not None:
+        given["stop"] = fields.stop or None
+    return msgspec.structs.replace(defaults, **given, max_tokens=max_tokens, logprobs=logprobs)

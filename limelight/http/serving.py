@@ -1,0 +1,116 @@
+"""What the routes of one application share: the engine, the settings, and how a request body is taken in."""
+
+import logging
+import time
+import uuid
+from typing import Any, TypeVar
+
+from litestar import Request
+from litestar.exceptions import HTTPException
+
+from limelight.engine import Engine
+from limelight.errors import ModelNotFound
+from limelight.generation import GenerationRequest, Prompt, SamplingParams
+from limelight.http.errors import shorten
+from limelight.http.protocol.decoding import Decoder
+from limelight.http.protocol.sampling import GenerationFields, check_shared
+from limelight.http.request_id import adopt_request_id
+from limelight.http.settings import HttpSettings
+
+logger = logging.getLogger(__name__)
+
+Fields = TypeVar("Fields", bound=GenerationFields)
+
+IGNORED_FIELDS_HEADER = "x-limelight-ignored-fields"
+MAX_NAMED_FIELDS = 16
+MAX_LOGGED_FIELDS = 1000
+FORM_TYPE = "application/x-www-form-urlencoded"
+
+
+class Serving:
+    """One application's engine and settings. `created`: Unix seconds, the date of the model in the API."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.created = int(time.time())
+        self._logged_fields: set[str] = set()
+
+    async def read(self, request: Request[Any, Any, Any], decoder: Decoder[Fields]) -> tuple[Fields, dict[str, str]]:
+        """The decoded body, and the headers that the response shall carry.
+
+        Raises:
+            InvalidRequest: the body is not a valid request.
+            ModelNotFound: it names a model that is not served.
+            HTTPException: the body is too large (413) or of another media type (415).
+        """
+        _check_media_type(request)
+        fields, ignored = decoder.decode(await request.body(), self.settings.unknown_fields)
+        check_shared(fields)
+        if fields.request_id is not None:
+            adopt_request_id(request.scope, fields.request_id)
+        if fields.model != self.engine.model_name:
+            raise ModelNotFound(
+                f"The model {shorten(fields.model, 100)!r} is not served here; this server has "
+                f"{self.engine.model_name!r} (GET /v1/models lists it)",
+                param="model",
+            )
+        return fields, self._report_ignored(ignored)
+
+    def request(
+        self, owner: str, request_id: str, prompt: Prompt, fields: GenerationFields, sampling: SamplingParams
+    ) -> GenerationRequest:
+        """The engine's request. Its id is ours, never the client's: two clients may send the same."""
+        return GenerationRequest(
+            request_id=request_id,
+            prompt=prompt,
+            sampling=sampling,
+            priority=fields.priority or 0,
+            cache_salt=fields.cache_salt,
+            owner=owner,
+        )
+
+    def _report_ignored(self, ignored: tuple[str, ...]) -> dict[str, str]:
+        if not ignored:
+            return {}
+        names = sorted({_header_safe(name) for name in ignored})
+        for name in names:
+            if name not in self._logged_fields and len(self._logged_fields) < MAX_LOGGED_FIELDS:
+                self._logged_fields.add(name)
+                logger.warning("ignoring the unknown request field %s (said once)", name)
+        shown = names[:MAX_NAMED_FIELDS]
+        rest = [f"and-{len(names) - len(shown)}-more"] if len(names) > len(shown) else []
+        return {IGNORED_FIELDS_HEADER: ", ".join([*shown, *rest])}
+
+
+def new_id(prefix: str) -> str:
+    """A fresh id of a response."""
+    return f"{prefix}-{uuid.uuid4().hex}"
+
+
+def now() -> int:
+    """`created` of a response, in Unix seconds."""
+    return int(time.time())
+
+
+def _header_safe(name: str) -> str:
+    return "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "_-.[]") else "?" for letter in name[:64]
+    )
+
+
+def _check_media_type(request: Request[Any, Any, Any]) -> None:
+    """JSON, or what `curl -d` says when it is not told otherwise.
+
+    A web page may send the latter (and nothing at all) to any server without asking it first; browsers then name the
+    page in `Origin`, so that a request with an `Origin` must say that it is JSON.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json")):
+        return
+    if media_type in ("", FORM_TYPE) and "origin" not in request.headers:
+        return
+    raise HTTPException(
+        status_code=415,
+        detail=f"The content-type is {shorten(media_type, 60)!r}; send JSON with content-type: application/json",
+    )

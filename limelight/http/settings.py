@@ -1,0 +1,68 @@
+"""How the HTTP side behaves: one small frozen struct, validated on construction."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from limelight.errors import ConfigError
+
+UnknownFields = Literal["suggest", "refuse", "ignore"]
+
+MAX_BODY_BYTES = 10 * 1024 * 1024
+"""Holds the longest prompt of a million-token context as text or ids. Decoding that much JSON takes about 20 ms of the
+event loop, so a larger default would let one client stall the streams of all others."""
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the HTTP application. The defaults suit a server on loopback.
+
+    Attributes:
+        api_keys: principal name -> key. Empty: everybody is `anonymous` and may use everything.
+        allowed_hosts: host names (without port) that a `Host` header may name; None allows any. A server bound to
+            loopback lists the loopback names, so that a web page cannot reach it through a rebound DNS name.
+        cors_origins: web origins (`"https://chat.example"`, or `"*"`) whose pages may call the API. Empty: none.
+        max_body_bytes: a longer request body is answered with 413.
+        unknown_fields: what happens to a request field that no supported API has. "suggest" refuses a near miss of a
+            known name and another engine's name, and ignores the rest; "refuse" refuses all; "ignore" ignores all.
+            Ignored fields are named in the `x-limelight-ignored-fields` response header.
+        header_wait_seconds: a stream's status line waits this long for the first token, so that an early failure has
+            an honest status.
+        keep_alive_seconds: after this much silence a stream carries a comment line; None switches that off.
+        root_path: path prefix under which a proxy serves the application (`"/llm"`). Requests are understood with
+            the prefix and without it, so it does not matter whether the proxy strips it.
+
+    Raises:
+        ConfigError: names the field, the value and the fix.
+    """
+
+    api_keys: Mapping[str, str] = {}
+    allowed_hosts: tuple[str, ...] | None = None
+    cors_origins: tuple[str, ...] = ()
+    max_body_bytes: int = MAX_BODY_BYTES
+    unknown_fields: UnknownFields = "suggest"
+    header_wait_seconds: float = 1.0
+    keep_alive_seconds: float | None = 15.0
+    root_path: str = ""
+
+    def __post_init__(self) -> None:
+        for name, key in self.api_keys.items():
+            if not name or not key or key != key.strip() or not key.isascii():
+                raise ConfigError(
+                    f"the API key of {name!r} is empty, has blanks around it or is not ASCII; no client could send it"
+                )
+        if self.max_body_bytes < 1:
+            raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1")
+        if self.unknown_fields not in ("suggest", "refuse", "ignore"):
+            raise ConfigError(f"unknown_fields is {self.unknown_fields!r}; use suggest, refuse or ignore")
+        if not self.header_wait_seconds >= 0:
+            raise ConfigError(f"header_wait_seconds is {self.header_wait_seconds}; it must be 0 or more")
+        if self.keep_alive_seconds is not None and not self.keep_alive_seconds > 0:
+            raise ConfigError(f"keep_alive_seconds is {self.keep_alive_seconds}; it must be above 0, or None for off")
+        if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
+            raise ConfigError(f"root_path is {self.root_path!r}; it must look like '/llm'")
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        shown["api_keys"] = sorted(self.api_keys)
+        return f"HttpSettings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"

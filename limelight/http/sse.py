@@ -1,0 +1,173 @@
+"""Server-sent events: the frames, and the ASGI response that writes them while the engine generates.
+
+Frames end with two line feeds, never carry a carriage return, and stay well under 64 KiB, the line limit of common
+readers. Nothing here compresses; `no-cache` and `x-accel-buffering` ask proxies to leave the stream alone.
+"""
+
+import codecs
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+import anyio
+import msgspec
+from litestar.types import Receive, Scope, Send
+
+from limelight.engine import Engine
+from limelight.errors import LimelightError
+from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
+from limelight.http.disconnect import run_until_disconnect
+from limelight.http.errors import error_body
+from limelight.http.settings import HttpSettings
+from limelight.http.streams import Event, Events, open_streams, read_together
+
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
+"""A comment. Readers that split at blank lines drop it; glued to the next event it would hide that one from them."""
+
+MAX_PIECE_CHARACTERS = 4096
+"""At most six bytes each in JSON: 24 KiB a line."""
+MAX_PIECE_LOGPROB_BYTES = 24 * 1024
+_ENTRY_BYTES = 96
+"""JSON around one token of a log-probability entry: names, number, brackets."""
+
+_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+def frame(payload: msgspec.Struct) -> bytes:
+    """One event."""
+    return b"data: " + msgspec.json.encode(payload) + b"\n\n"
+
+
+class FrameWriter(Protocol):
+    """Turns what the engine says into the frames of one endpoint. One instance per response."""
+
+    def frames(self, event: Event) -> Iterator[bytes]:
+        """Frames for an event."""
+        ...
+
+    def last_frames(self) -> Iterator[bytes]:
+        """Frames after every choice has finished, without `[DONE]`."""
+        ...
+
+
+class StreamedAnswer:
+    """ASGI response: a stream of frames that ends with `[DONE]`, once, also after an error.
+
+    The status line waits for the first event, at most `header_wait_seconds`: what fails before that is an ordinary
+    error response. After that an error is a frame of its own.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Sequence[GenerationRequest],
+        writer: FrameWriter,
+        settings: HttpSettings,
+        headers: Mapping[str, str],
+    ) -> None:
+        self._engine = engine
+        self._requests = requests
+        self._writer = writer
+        self._settings = settings
+        self._headers = [*_HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request.
+
+        Raises:
+            LimelightError: the requests failed before the status line was sent.
+        """
+        await run_until_disconnect(receive, partial(self._answer, scope, send))
+
+    async def _answer(self, scope: Scope, send: Send) -> None:
+        async with (
+            open_streams(self._engine, self._requests) as streams,
+            read_together(streams) as events,
+        ):
+            event: Event | None = None
+            with anyio.move_on_after(self._settings.header_wait_seconds) as wait:
+                event = await events.next()
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            try:
+                if wait.cancelled_caught:
+                    event = await self._next(events, send, KEEP_ALIVE)
+                while event is not None:
+                    await _send(send, b"".join(self._writer.frames(event)))
+                    event = await self._next(events, send, b"")
+                ending = b"".join(self._writer.last_frames()) + DONE
+            except LimelightError as error:
+                ending = frame(error_body(error, scope)) + DONE
+            await _send(send, ending, more_body=False)
+
+    async def _next(self, events: Events, send: Send, at_once: bytes) -> Event | None:
+        """The next event; a comment goes out whenever it has been quiet for too long."""
+        seconds = self._settings.keep_alive_seconds
+        if seconds is None:
+            return await events.next()
+        if at_once:
+            await _send(send, at_once)
+        while True:
+            with anyio.move_on_after(seconds) as wait:
+                return await events.next()
+            if wait.cancelled_caught:
+                await _send(send, KEEP_ALIVE)
+
+
+async def _send(send: Send, body: bytes, *, more_body: bool = True) -> None:
+    if body or not more_body:
+        await send({"type": "http.response.body", "body": body, "more_body": more_body})
+
+
+def pieces(delta: Delta) -> Iterator[tuple[str, tuple[TokenLogprob, ...] | None]]:
+    """The text and log-probabilities of `delta`, cut so that each part fits a frame; nothing if there is neither.
+
+    Joined, the parts are the delta. A part's log-probabilities belong to its text; at a cut inside a character the
+    character goes with its last token.
+    """
+    text = delta.text
+    if not delta.logprobs:
+        for part in text_pieces(text):
+            yield part, None if delta.logprobs is None else ()
+        return
+    groups = list(_groups(delta.logprobs))
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    for group in groups[:-1]:
+        covered = sum(len(decoder.decode(entry.bytes)) for entry in group)
+        yield text[:covered], group
+        text = text[covered:]
+    head, *tail = list(text_pieces(text)) or [""]
+    yield head, groups[-1]
+    for part in tail:
+        yield part, ()
+
+
+def text_pieces(text: str) -> Iterator[str]:
+    """`text` in parts that fit a frame; nothing for an empty text."""
+    for start in range(0, len(text), MAX_PIECE_CHARACTERS):
+        yield text[start : start + MAX_PIECE_CHARACTERS]
+
+
+def _groups(entries: Sequence[TokenLogprob]) -> Iterator[tuple[TokenLogprob, ...]]:
+    """Consecutive entries whose JSON stays under the limit together; a single larger one stands alone."""
+    group: list[TokenLogprob] = []
+    size = 0
+    for entry in entries:
+        weight = _weight(entry)
+        if group and size + weight > MAX_PIECE_LOGPROB_BYTES:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(entry)
+        size += weight
+    if group:
+        yield tuple(group)
+
+
+def _weight(entry: TokenLogprob) -> int:
+    """Upper bound of the entry's JSON: a byte takes four characters as a number and up to six inside a string."""
+    tokens: tuple[TokenLogprob | AlternativeToken, ...] = (entry, *entry.top)
+    return sum(_ENTRY_BYTES + 4 * len(token.bytes) + 6 * len(token.token) for token in tokens)

@@ -4,7 +4,6 @@ This is the only file that wires objects together. An engine lives in one asynci
 """
 
 import asyncio
-import contextvars
 import enum
 import logging
 import time
@@ -17,11 +16,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 import anyio
-import msgspec
-from anyio.abc import TaskGroup
 
 from limelight.actors.channel import Channel, Sender
-from limelight.actors.messages import ToModelRunner, ToScheduler, ToTokenizer
+from limelight.actors.live_requests import LiveRequests
+from limelight.actors.messages import ToScheduler, ToTokenizer
 from limelight.actors.model_runner import ModelRunner
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
@@ -30,7 +28,7 @@ from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
 from limelight.admission import check_token_ids, with_seed
 from limelight.config import EngineConfig, EngineOptions
-from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, InvalidRequest, LimelightError, Overloaded
+from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, Overloaded
 from limelight.generation import (
     MAX_CHOICES,
     ChatPrompt,
@@ -43,6 +41,7 @@ from limelight.generation import (
 )
 from limelight.models.loaded_model import LoadedModel
 from limelight.stream import Stream
+from limelight.telemetry.statistics import EngineStatistics
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -66,24 +65,6 @@ class EngineState(enum.StrEnum):
     DRAINING = "draining"
     STOPPED = "stopped"
     FAILED = "failed"
-
-
-class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Plain numbers of a running engine, true at the moment of the call."""
-
-    num_requests: int
-    num_running: int
-    num_waiting: int
-    num_seats: int
-    num_free_seats: int
-    num_pages: int
-    num_free_pages: int
-    num_cached_pages: int
-    num_preemptions: int
-    num_steps: int
-    step_seconds: float
-    prefix_queries_tokens: int
-    prefix_hits_tokens: int
 
 
 class Engine:
@@ -121,10 +102,8 @@ class Engine:
         self._state = EngineState.NEW
         self._owner: asyncio.Task[None] | None = None
         self._parts: _Parts | None = None
-        self._live: dict[str, RequestActor] = {}
-        self._loading = anyio.CancelScope()
+        self._loading: anyio.CancelScope | None = None  # made in start(): it belongs to a running loop
         self._ending = asyncio.Event()
-        self._idle = asyncio.Event()
 
     # ---- life
 
@@ -147,9 +126,10 @@ class Engine:
         if self._state is not EngineState.NEW:
             raise EngineNotRunning(f"this engine is {self._state}; an engine starts once, make a new one")
         self._state = EngineState.LOADING
+        self._loading = anyio.CancelScope()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # The only create_task: this task holds the task group from start to stop, whoever calls those two.
-        self._owner = asyncio.create_task(self._own(started), name="limelight-engine")
+        self._owner = asyncio.create_task(self._own(started, self._loading), name="limelight-engine")
         try:
             await started
         except BaseException:
@@ -162,7 +142,7 @@ class Engine:
         Live requests fail with `EngineNotRunning`. Memory of the model is given back.
         """
         self._ending.set()
-        if self._owner is None:
+        if self._owner is None or self._loading is None:
             self._state = EngineState.STOPPED
             return
         self._loading.cancel()
@@ -177,11 +157,12 @@ class Engine:
         """
         if self._state is EngineState.READY:
             self._state = EngineState.DRAINING
+        if self._parts is None:
+            return True
+        live = self._parts.live
         with anyio.move_on_after(timeout_seconds):
-            while self._live:
-                self._idle.clear()
-                await self._idle.wait()
-        return not self._live
+            await live.wait_until_empty()
+        return len(live) == 0
 
     @property
     def state(self) -> EngineState:
@@ -213,7 +194,7 @@ class Engine:
         parts = self._running_parts()
         planner, capacity = parts.planner, parts.model.capacity
         return EngineStatistics(
-            num_requests=len(self._live),
+            num_requests=len(parts.live),
             num_running=planner.num_running,
             num_waiting=planner.num_waiting,
             num_seats=capacity.num_seats,
@@ -358,26 +339,11 @@ class Engine:
         parts = self._running_parts()
         if self._state is EngineState.DRAINING:
             raise Overloaded("the server is shutting down; try another one", retry_after_seconds=5.0)
-        if len(self._live) >= self.config.max_num_requests:
-            raise Overloaded(
-                f"{len(self._live)} requests are live, the limit is {self.config.max_num_requests}; try again later"
-            )
-        if request.request_id in self._live:
-            raise InvalidRequest(f"request id {request.request_id!r} is in use; choose another", param="request_id")
+        parts.live.check(request.request_id)
         check_token_ids(request, parts.model.capacity.vocab_size)
         actor = RequestActor(with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic())
-        self._live[request.request_id] = actor
-        # An empty context: the task must not keep the caller's context variables (spans, sessions) alive.
-        contextvars.Context().run(parts.group.start_soon, self._run, actor)
+        parts.live.add(actor)
         return actor
-
-    async def _run(self, actor: RequestActor) -> None:
-        try:
-            await actor.run()
-        finally:
-            del self._live[actor.request.request_id]
-            if not self._live:
-                self._idle.set()
 
     def _running_parts(self) -> "_Parts":
         if self.failure is not None:
@@ -392,49 +358,61 @@ class Engine:
 
     # ---- the owner task
 
-    async def _own(self, started: "asyncio.Future[None]") -> None:
+    async def _own(self, started: "asyncio.Future[None]", loading: anyio.CancelScope) -> None:
+        """Load, serve until told to end, take everything down; `started` is resolved in every case."""
         capacity = self.config.max_num_requests * (MAX_CHOICES + 2) + 2 * self.config.pipeline_depth
         scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
-        runner_inbox: Channel[ToModelRunner] = Channel("model runner", self.config.pipeline_depth + 2)
-        runner = ModelRunner(runner_inbox, scheduler_inbox.sender)
-        tokenizer: TokenizerActor | None = None
+        runner = ModelRunner(Channel("model runner", self.config.pipeline_depth + 2), scheduler_inbox.sender)
         error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
         try:
-            with self._loading:
+            model = None
+            with loading:
                 model = await runner.load(partial(self._loader or _default_loader, self.config, self._report))
-                planner = Planner(
-                    model.capacity,
-                    prefix_caching=self.config.enable_prefix_caching,
-                    pipeline_depth=self.config.pipeline_depth,
-                )
-                scheduler = SchedulerActor(scheduler_inbox, planner, runner_inbox.sender, model.capacity.vocab_size)
-                tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", self.config.max_num_requests + 1)
-                tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format)
-                self._state = EngineState.READY
-            if tokenizer is not None:
-                async with anyio.create_task_group() as group:
-                    for actor in (runner, scheduler, tokenizer):
-                        group.start_soon(supervise, actor, self._died)
-                    loop, to_scheduler = asyncio.get_running_loop(), scheduler_inbox.sender
-                    self._parts = _Parts(
-                        loop, model, planner, scheduler, tokenizer, to_scheduler, tokenizer_inbox.sender, group
-                    )
-                    _resolve(started, None)
-                    await self._ending.wait()
-                    self._fail_all(self.failure or EngineNotRunning("the engine was stopped"))
-                    group.cancel_scope.cancel()
+            if model is not None:
+                await self._serve(model, runner, scheduler_inbox, started)
         except Exception as loading_error:
             if started.done():
                 raise
             error = loading_error
         finally:
-            self._parts = None
             with anyio.CancelScope(shield=True):
-                if tokenizer is not None:
-                    await tokenizer.close()
                 await runner.close()
             self._state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
             _resolve(started, error)
+
+    async def _serve(
+        self,
+        model: LoadedModel,
+        runner: ModelRunner,
+        scheduler_inbox: Channel[ToScheduler],
+        started: "asyncio.Future[None]",
+    ) -> None:
+        """Run the actors until `stop`, or until one of them dies."""
+        config = self.config
+        planner = Planner(
+            model.capacity, prefix_caching=config.enable_prefix_caching, pipeline_depth=config.pipeline_depth
+        )
+        scheduler = SchedulerActor(scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size)
+        tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
+        tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format)
+        try:
+            async with anyio.create_task_group() as group:
+                for actor in (runner, scheduler, tokenizer):
+                    group.start_soon(supervise, actor, self._died)
+                live = LiveRequests(config.max_num_requests, group)
+                loop = asyncio.get_running_loop()
+                self._parts = _Parts(
+                    loop, model, planner, scheduler, tokenizer, scheduler_inbox.sender, tokenizer_inbox.sender, live
+                )
+                self._state = EngineState.READY
+                _resolve(started, None)
+                await self._ending.wait()
+                live.fail_all(self.failure or EngineNotRunning("the engine was stopped"))
+                group.cancel_scope.cancel()
+        finally:
+            self._parts = None
+            with anyio.CancelScope(shield=True):
+                await tokenizer.close()
 
     def _died(self, failure: EngineFailed) -> None:
         """An actor is dead: tell everybody at once, then take the engine down."""
@@ -442,12 +420,9 @@ class Engine:
             self.failure = failure
             self._state = EngineState.FAILED
             logger.critical("%s", failure, exc_info=failure.__cause__)
-            self._fail_all(failure)
+            if self._parts is not None:
+                self._parts.live.fail_all(failure)
             self._ending.set()
-
-    def _fail_all(self, error: LimelightError) -> None:
-        for actor in list(self._live.values()):
-            actor.fail(error)
 
 
 class _Parts(NamedTuple):
@@ -460,7 +435,7 @@ class _Parts(NamedTuple):
     tokenizer: TokenizerActor
     to_scheduler: Sender[ToScheduler]
     to_tokenizer: Sender[ToTokenizer]
-    group: TaskGroup
+    live: LiveRequests
 
 
 def _resolve(started: "asyncio.Future[None]", error: BaseException | None) -> None:

@@ -327,6 +327,20 @@ async def test_two_engines_live_side_by_side():
     assert [answer.text for answer in answers] == ["one", "two"]
 
 
+def test_an_engine_is_made_outside_of_any_loop_and_used_in_one():
+    engine = scripted_engine("ok")
+
+    async def use():
+        async with engine:
+            return (await engine.generate("hi", ENDLESS)).text
+
+    assert asyncio.run(use()) == "ok"
+
+
+async def test_draining_an_engine_that_is_not_up_is_over_at_once():
+    assert await scripted_engine("ok").drain(1)
+
+
 def test_wrong_options_are_refused_by_name():
     with pytest.raises(ConfigError, match="max_num_seqs is 0"):
         Engine("x", max_num_seqs=0)

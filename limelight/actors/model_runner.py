@@ -31,7 +31,7 @@ class ModelRunner:
     name = "model runner"
 
     def __init__(self, inbox: Channel[ToModelRunner], scheduler: Sender[ToScheduler]) -> None:
-        self._inbox = inbox
+        self.inbox = inbox
         self._scheduler = scheduler
         self._loop = asyncio.get_running_loop()
         self._executor: StepExecutor | None = None  # set and used on the submit thread only
@@ -57,7 +57,7 @@ class ModelRunner:
             EngineFailed: the device is lost.
         """
         while True:
-            for message in await self._inbox.drain():
+            for message in await self.inbox.drain():
                 match message:
                     case Step():
                         self._submit_thread.put(partial(self._submit, message))
@@ -101,11 +101,11 @@ class ModelRunner:
         try:
             result = wait()
         except EngineFailed as error:
-            post(self._loop, self._inbox.sender.tell, DeviceLost(error))
+            post(self._loop, self.inbox.sender.tell, DeviceLost(error))
         except Exception as error:  # noqa: BLE001 - where a step runs
             post(self._loop, self._scheduler.tell, StepFailed(number, error))
         except BaseException as error:  # noqa: BLE001 - the thread must not vanish silently
-            post(self._loop, self._inbox.sender.tell, DeviceLost(error))
+            post(self._loop, self.inbox.sender.tell, DeviceLost(error))
         else:
             post(self._loop, self._scheduler.tell, StepDone(number, result, time.perf_counter() - started))
 

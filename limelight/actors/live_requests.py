@@ -1,0 +1,63 @@
+"""The table of live requests: who is admitted, who is told when the engine fails, and when nobody is left."""
+
+import asyncio
+import contextvars
+
+from anyio.abc import TaskGroup
+
+from limelight.actors.request import RequestActor
+from limelight.errors import InvalidRequest, LimelightError, Overloaded
+
+
+class LiveRequests:
+    """Request actors from admission to their end, each a task of `group`.
+
+    Args:
+        limit: live requests; one more is refused.
+        group: the engine's task group.
+    """
+
+    def __init__(self, limit: int, group: TaskGroup) -> None:
+        self._limit = limit
+        self._group = group
+        self._actors: dict[str, RequestActor] = {}
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def check(self, request_id: str) -> None:
+        """Whether a request with this id could be added now.
+
+        Raises:
+            Overloaded: the limit is reached.
+            InvalidRequest: the id is in use.
+        """
+        if len(self._actors) >= self._limit:
+            raise Overloaded(f"{len(self._actors)} requests are live, the limit is {self._limit}; try again later")
+        if request_id in self._actors:
+            raise InvalidRequest(f"request id {request_id!r} is in use; choose another", param="request_id")
+
+    def add(self, actor: RequestActor) -> None:
+        """Start `actor` and keep it until it ends; `check` comes first."""
+        self._actors[actor.request.request_id] = actor
+        # An empty context: the task must not keep the caller's context variables (spans, sessions) alive.
+        contextvars.Context().run(self._group.start_soon, self._run, actor)
+
+    def fail_all(self, error: LimelightError) -> None:
+        """Tell every subscriber of every request at once."""
+        for actor in list(self._actors.values()):
+            actor.fail(error)
+
+    async def wait_until_empty(self) -> None:
+        """Until no request is live."""
+        while self._actors:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _run(self, actor: RequestActor) -> None:
+        try:
+            await actor.run()
+        finally:
+            del self._actors[actor.request.request_id]
+            self._changed.set()

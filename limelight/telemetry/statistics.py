@@ -1,0 +1,30 @@
+"""What an engine counts, as plain numbers. Reading them costs nothing on the hot path."""
+
+import msgspec
+
+
+class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """State and totals of a running engine, true at the moment of the call.
+
+    Attributes:
+        num_requests: live requests; a request with n choices counts once here and n times in the next two.
+        num_running, num_waiting: sequences with and without a seat.
+        num_free_pages: pages that no sequence holds, cached ones included.
+        num_cached_pages: pages in the prefix cache, held or not.
+        num_steps, step_seconds: steps that are through, and the time they took on the runner's threads.
+        prefix_queries_tokens, prefix_hits_tokens: prompt tokens that have run, and those that came from the cache.
+    """
+
+    num_requests: int
+    num_running: int
+    num_waiting: int
+    num_seats: int
+    num_free_seats: int
+    num_pages: int
+    num_free_pages: int
+    num_cached_pages: int
+    num_preemptions: int
+    num_steps: int
+    step_seconds: float
+    prefix_queries_tokens: int
+    prefix_hits_tokens: int

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-BLOCKS_AT_ONCE = 16384
-"""Blocks turned at a time: the intermediate results stay in the processor's cache."""
+BLOCKS_AT_ONCE = 1024
+"""Blocks turned at a time: intermediate results stay in the processor's cache, and each operation below the size at
+which torch calls its threads together, which takes longer than the work itself where other programs use the cores."""
 
 
 class Format(NamedTuple):

@@ -75,7 +75,8 @@ class SamplingBatch(msgspec.Struct, frozen=True, kw_only=True):
             temperature 0 is greedy.
         top_k: [sampled] int64, 0 for off.
         seeds, positions: [sampled] int64; the noise of a row depends on these two alone.
-        bias_rows, bias_token_ids, bias_values: [entries], sparse additions to the logits (minus infinity blocks).
+        bias_rows, bias_token_ids, bias_values: [entries] int64, int64, float32: additions to the logits of single
+            tokens, adding up where several name one token (minus infinity blocks it).
         penalty_rows: [penalised] int64, the rows that the next two describe.
         prompt_mask, output_counts: [penalised, vocab], bool and int32.
         num_logprobs: the largest number of best tokens any row wants, or None if no row wants log-probabilities.
@@ -124,6 +125,10 @@ class Kernels(Protocol):
         """The KV pool in this implementation's own layout; opaque, indexed by layer in the calls below."""
         ...
 
+    def packs_weights(self, dtype: torch.dtype) -> bool:
+        """Whether `pack_linear` keeps a copy of a single matrix of this dtype, and not the matrix itself."""
+        ...
+
     def pack_linear(self, segments: Sequence[LinearSegment]) -> Any:
         """Pack matrices that share their input into one opaque product, outputs concatenated in order.
 
@@ -146,14 +151,25 @@ class Kernels(Protocol):
         """RMSNorm of `hidden + residual` -> (normed, the sum), both [tokens, hidden] (Zhang & Sennrich 2019)."""
         ...
 
+    def plan(self, batch: AttentionBatch, kv: Any) -> Any:
+        """Work split of attention over `kv` for this step, shared by all layers."""
+        ...
+
+    def rotation(self, cos: Tensor, sin: Tensor, batch: AttentionBatch) -> Any:
+        """What rotates the rows of this step, shared by all layers that use these tables.
+
+        Args:
+            cos, sin: [max_positions, rotary_dim / 2] float32 tables, read at `batch.positions`.
+        """
+        ...
+
     def rotate_and_write(
         self,
         kv: Any,
         layer: int,
         qkv: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        batch: AttentionBatch,
+        rotation: Any,
+        plan: Any,
         q_norm: Tensor | None,
         k_norm: Tensor | None,
         epsilon: float,
@@ -161,11 +177,18 @@ class Kernels(Protocol):
         """Optional QK-norm, rotary embedding (half-split pairs), and writing keys and values to their slots.
 
         Args:
-            qkv: [tokens, (heads + 2 * kv_heads) * head_dim], query heads first.
-            cos, sin: [max_positions, rotary_dim / 2] float32 tables, read at `batch.positions`.
+            qkv: [tokens, (heads + 2 * kv_heads) * head_dim], query heads first. May be overwritten.
+            q_norm, k_norm: [head_dim] weights of an RMSNorm over each head, or None.
 
         Returns:
             queries [tokens, heads, head_dim].
+        """
+        ...
+
+    def attend(self, kv: Any, layer: int, queries: Tensor, plan: Any, settings: AttentionSettings) -> Tensor:
+        """Causal attention of `queries` over the pages of their sequences -> [tokens, heads * head_dim].
+
+        Slots beyond a sequence's context may hold anything, NaN included, and never influence a result.
         """
         ...
 
@@ -173,14 +196,11 @@ class Kernels(Protocol):
         """SiLU(first half) * second half: [tokens, 2 * n] -> [tokens, n]."""
         ...
 
-    def plan(self, batch: AttentionBatch) -> Any:
-        """Work split of attention for this step, shared by all layers."""
-        ...
-
-    def attend(self, kv: Any, layer: int, queries: Tensor, plan: Any, settings: AttentionSettings) -> Tensor:
-        """Causal attention of `queries` over the pages of their sequences -> [tokens, heads * head_dim]."""
-        ...
-
     def sample(self, logits: Tensor, batch: SamplingBatch) -> SampledTokens:
-        """Draw a token per row of `logits` [sampled, vocab] float32."""
+        """Draw a token per row of `logits` [sampled, vocab] float32, which may be overwritten.
+
+        Log-probabilities are those of the logits as given. Then, in this order: penalties, bias, and for rows with a
+        temperature: temperature, top_k, top_p (over what top_k left), min_p, draw. Tokens equal to the last one that a
+        cut keeps are kept too. A row whose tokens are all blocked draws token 0.
+        """
         ...

@@ -1,0 +1,201 @@
+"""Plain torch on any device: the specification of every kernel, and what serves where nothing faster is there.
+
+Keys and values of a layer lie in one tensor [slots, 2, kv_heads, head_dim], a page being `page_size` slots in a row:
+a token's keys and values are written, and gathered, as one piece.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from limelight.kernels import reference_attention, reference_sampling
+from limelight.kernels.interface import (
+    AttentionBatch,
+    AttentionSettings,
+    KVLayout,
+    LinearSegment,
+    SampledTokens,
+    SamplingBatch,
+)
+from limelight.kernels.reference_attention import AttentionPlan
+
+PACKING_ROWS = 8
+"""Number of rows that oneDNN packs a matrix for: a typical decode step. Other numbers work, a little slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceKV:
+    """The KV pool.
+
+    Attributes:
+        layers: per layer [slots, 2, kv_heads, head_dim]; slot = page * page_size + offset; keys first.
+    """
+
+    layout: KVLayout
+    layers: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceLinear:
+    """A product of matrices that share their input.
+
+    Attributes:
+        weight: [out, in], or oneDNN's own layout of it if `packed`.
+        bias: [out] or None.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Rotary tables of the rows of a step, [tokens, 1, 2, rotary_dim / 2]: rotated = x * cos + swapped(x) * sin."""
+
+    cos: Tensor
+    sin: Tensor
+
+
+class ReferenceKernels:
+    """See `Kernels`."""
+
+    page_sizes: tuple[int, ...] = (8, 16, 32, 64, 128)
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._packing_works = device.type == "cpu" and _packing_works()
+
+    def allocate_kv(self, layout: KVLayout) -> ReferenceKV:
+        """The pool, uninitialised: memory is committed as pages are first written."""
+        shape = (layout.num_pages * layout.page_size, 2, layout.num_kv_heads, layout.head_dim)
+        layers = tuple(torch.empty(shape, dtype=layout.dtype, device=self.device) for _ in range(layout.num_layers))
+        return ReferenceKV(layout, layers)
+
+    def packs_weights(self, dtype: torch.dtype) -> bool:
+        """Only float32 on the CPU gains by it."""
+        return self._packing_works and dtype == torch.float32
+
+    def pack_linear(self, segments: Sequence[LinearSegment]) -> ReferenceLinear:
+        """One matrix of all segments; float32 on the CPU goes into oneDNN's layout, once instead of at every product.
+
+        Raises:
+            ValueError: the segments disagree on the input size.
+        """
+        input_sizes = sorted({segment.weight.shape[1] for segment in segments})
+        if len(input_sizes) != 1:
+            raise ValueError(f"segments of one projection have input sizes {input_sizes}; they must be equal")
+        with torch.inference_mode():
+            weights = [segment.weight for segment in segments]
+            weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+            packed = self.packs_weights(weight.dtype)
+            if packed:
+                weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKING_ROWS)  # noqa: SLF001
+            return ReferenceLinear(weight, _joined_bias(segments), packed)
+
+    def linear(self, inputs: Tensor, packed: ReferenceLinear) -> Tensor:
+        """`inputs` [tokens, in] times a packed product -> [tokens, sum of out]."""
+        if packed.packed:
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(  # noqa: SLF001
+                inputs, packed.weight, packed.bias, "none", [], ""
+            )
+            return product
+        return F.linear(inputs, packed.weight, packed.bias)
+
+    def embed(self, token_ids: Tensor, table: Tensor) -> Tensor:
+        """Rows of `table` [vocab, hidden] for `token_ids` [tokens] -> [tokens, hidden]."""
+        return table.index_select(0, token_ids)
+
+    def add_norm(
+        self, hidden: Tensor, residual: Tensor | None, weight: Tensor, epsilon: float
+    ) -> tuple[Tensor, Tensor]:
+        """RMSNorm of `hidden + residual` -> (normed, the sum), both [tokens, hidden]."""
+        total = hidden if residual is None else hidden + residual
+        return F.rms_norm(total, weight.shape, weight, epsilon), total
+
+    def plan(self, batch: AttentionBatch, kv: ReferenceKV) -> AttentionPlan:
+        """Which rows attend to which slots."""
+        return AttentionPlan(batch, kv.layout.page_size, kv.layout.dtype)
+
+    def rotation(self, cos: Tensor, sin: Tensor, batch: AttentionBatch) -> Rotation:
+        """Both halves of a head's pair rotate by the same angle; the second half's partner enters with a plus."""
+        cos, sin = cos.index_select(0, batch.positions), sin.index_select(0, batch.positions)
+        return Rotation(torch.stack((cos, cos), 1).unsqueeze(1), torch.stack((-sin, sin), 1).unsqueeze(1))
+
+    def rotate_and_write(
+        self,
+        kv: ReferenceKV,
+        layer: int,
+        qkv: Tensor,
+        rotation: Rotation,
+        plan: AttentionPlan,
+        q_norm: Tensor | None,
+        k_norm: Tensor | None,
+        epsilon: float,
+    ) -> Tensor:
+        """QK-norm, rotary embedding in place, then keys and values as one piece into their slots."""
+        tokens, width = qkv.shape
+        head_dim, num_kv_heads = kv.layout.head_dim, kv.layout.num_kv_heads
+        heads = qkv.view(tokens, width // head_dim, head_dim)
+        queries, keys = heads[:, : -2 * num_kv_heads], heads[:, -2 * num_kv_heads : -num_kv_heads]
+        if q_norm is not None:
+            queries.copy_(F.rms_norm(queries, (head_dim,), q_norm, epsilon))
+        if k_norm is not None:
+            keys.copy_(F.rms_norm(keys, (head_dim,), k_norm, epsilon))
+        _rotate(heads[:, :-num_kv_heads], rotation)
+        kv.layers[layer].index_copy_(
+            0, plan.batch.slots, heads[:, -2 * num_kv_heads :].view(tokens, 2, num_kv_heads, head_dim)
+        )
+        return queries
+
+    def attend(
+        self, kv: ReferenceKV, layer: int, queries: Tensor, plan: AttentionPlan, settings: AttentionSettings
+    ) -> Tensor:
+        """Causal attention of `queries` over the pages of their sequences -> [tokens, heads * head_dim]."""
+        return reference_attention.attend(kv.layers[layer], queries, plan, settings)
+
+    def gate(self, gate_up: Tensor) -> Tensor:
+        """SiLU(first half) * second half: [tokens, 2 * n] -> [tokens, n]."""
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+
+    def sample(self, logits: Tensor, batch: SamplingBatch) -> SampledTokens:
+        """Draw a token per row of `logits` [sampled, vocab] float32."""
+        return reference_sampling.sample(logits, batch)
+
+
+def _rotate(heads: Tensor, rotation: Rotation) -> None:
+    """Rotate the leading dimensions of `heads` [tokens, heads, head_dim] in place, computing in float32."""
+    half = rotation.cos.shape[-1]
+    pairs = heads[..., : 2 * half].view(*heads.shape[:-1], 2, half)
+    exact = pairs.float()
+    swapped = exact.flip(2)
+    rotated = exact.mul_(rotation.cos).addcmul_(swapped, rotation.sin)
+    if rotated is not pairs:
+        pairs.copy_(rotated)
+
+
+def _joined_bias(segments: Sequence[LinearSegment]) -> Tensor | None:
+    """Biases in a row, zeros where a segment has none; None if no segment has one."""
+    if all(segment.bias is None for segment in segments):
+        return None
+    return torch.cat(
+        [
+            segment.weight.new_zeros(segment.weight.shape[0]) if segment.bias is None else segment.bias
+            for segment in segments
+        ]
+    )
+
+
+def _packing_works() -> bool:
+    """Try oneDNN's packed product once: it is absent from some builds of torch and refuses some processors."""
+    weight, inputs = torch.eye(16), torch.ones(1, 16)
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKING_ROWS)  # noqa: SLF001
+        product = torch.ops.mkldnn._linear_pointwise(inputs, packed, None, "none", [], "")  # noqa: SLF001
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return bool(torch.equal(product, inputs))

@@ -1,0 +1,148 @@
+"""From an `EngineConfig` to a `LoadedModel`: files, device, weights, memory plan, KV pool, warm-up. Blocks for seconds."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from limelight.config import EngineConfig
+from limelight.errors import ConfigError
+from limelight.kernels.interface import Kernels
+from limelight.kernels.select import select_kernels
+from limelight.models import llama
+from limelight.models.chat_format import chat_format_from_gguf, load_chat_format
+from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
+from limelight.models.free_memory import free_memory_bytes
+from limelight.models.gguf_checkpoint import GgufCheckpoint
+from limelight.models.gguf_vocabulary import vocabulary_from_gguf
+from limelight.models.hub import model_name, resolve
+from limelight.models.kv_cache import allocate_kv_cache, kv_layout
+from limelight.models.loaded_model import ChatFormat, LoadedModel, Vocabulary
+from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_memory
+from limelight.models.spec import ModelSpec
+from limelight.models.step_executor import TorchStepExecutor
+from limelight.models.vocabulary import load_vocabulary
+from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step
+
+Report = Callable[[str, float | None], None]
+"""Told what is being done and how much of it is done, 0 to 1 or None."""
+
+
+def load_model(config: EngineConfig, report: Report) -> LoadedModel:
+    """Load the model that `config` names, ready for its first step.
+
+    Raises:
+        ConfigError: a setting that this machine or model cannot honour.
+        ModelError: the model cannot be found, read, understood or fitted into memory.
+    """
+    device = choose_device(config.device)
+    path = resolve(config.model, config.revision, report)
+    checkpoint = open_checkpoint(path)
+    spec = checkpoint.spec
+    dtype = choose_dtype(config.dtype, spec.dtype, device)
+    kernels = select_kernels(device)
+    check_parameters(checkpoint, llama.parameter_shapes(spec))
+    plan = _plan(config, spec, kernels, dtype)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="limelight-load") as beside:
+        text = beside.submit(_text_side, path, checkpoint)
+        model = _load_weights(checkpoint, kernels, dtype, plan.max_model_len, report)
+        vocabulary, chat_format = text.result()
+
+    capacity = Capacity(
+        num_pages=plan.num_pages,
+        page_size=plan.page_size,
+        num_seats=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_model_len=plan.max_model_len,
+        vocab_size=spec.vocab_size,
+    )
+    kv = allocate_kv_cache(kernels, kv_layout(spec, plan.num_pages, plan.page_size, dtype))
+    executor = TorchStepExecutor(model, kernels, kv, capacity)
+    report("warming up", None)
+    warm_up(executor, capacity)
+    return LoadedModel(
+        name=model_name(config.model),
+        vocabulary=vocabulary,
+        chat_format=chat_format,
+        executor=executor,
+        capacity=capacity,
+        eos_token_ids=spec.eos_token_ids,
+        defaults=checkpoint.sampling_defaults,
+        memory_plan=plan.table(),
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that a setting means on this machine.
+
+    Raises:
+        ConfigError: "cuda" without a usable GPU.
+    """
+    usable = torch.cuda.is_available()
+    if name == "cuda" and not usable:
+        reason = "finds no usable NVIDIA GPU" if torch.backends.cuda.is_built() else "is a build without CUDA"
+        raise ConfigError(f'device is "cuda", but torch {torch.__version__} {reason}; use "cpu" or "auto"')
+    return torch.device("cuda" if usable and name != "cpu" else "cpu")
+
+
+def choose_dtype(name: str, stored: str, device: torch.device) -> torch.dtype:
+    """The dtype that a setting means: "auto" is float32 on the CPU, and what the checkpoint holds on a GPU."""
+    if name == "auto":
+        name = "float32" if device.type == "cpu" else stored
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+
+
+def warm_up(executor: TorchStepExecutor, capacity: Capacity) -> None:
+    """A prefill and a decode step like any other, so that what torch sets up at its first calls is behind us.
+
+    The seat is released and the page is free again: a sequence writes a slot before it reads it.
+    """
+    taken = SeatTaken(seat=0, sampling=SeatSampling(temperature=1.0), num_prompt_tokens=1)
+    length = min(capacity.page_size, capacity.max_model_len) - 1
+    prefill = Chunk(seat=0, start=0, num_tokens=length, token_ids=(0,) * length, new_pages=(0,), sample=True)
+    decode = Chunk(seat=0, start=length, num_tokens=1, token_ids=None, sample=True)
+    executor.submit(Step(number=0, chunks=(prefill,), taken=(taken,)))()
+    executor.submit(Step(number=0, chunks=(decode,)))()
+    executor.submit(Step(number=0, chunks=(), released=(0,)))()
+
+
+def _plan(config: EngineConfig, spec: ModelSpec, kernels: Kernels, dtype: torch.dtype) -> MemoryPlan:
+    """Divide the memory that is free now, before anything is loaded."""
+    if config.max_model_len is not None and config.max_model_len > spec.longest_context:
+        raise ConfigError(
+            f"max_model_len is {config.max_model_len:,}, but the model's positions end at {spec.longest_context:,}; "
+            f"use at most {spec.longest_context:,}"
+        )
+    on_cpu = kernels.device.type == "cpu"
+    return plan_memory(
+        weights_bytes=llama.weights_bytes(spec, kernels, dtype),
+        page_bytes=kv_layout(spec, 1, config.page_size, dtype).page_bytes,
+        page_size=config.page_size,
+        context_length=spec.max_position_embeddings,
+        max_model_len=config.max_model_len,
+        kv_cache_bytes=config.kv_cache_bytes,
+        free_bytes=free_memory_bytes() if on_cpu else torch.cuda.mem_get_info(kernels.device)[0],
+        max_num_seqs=config.max_num_seqs,
+        kv_limit_bytes=CPU_KV_LIMIT_BYTES if on_cpu else None,
+    )
+
+
+def _load_weights(
+    checkpoint: Checkpoint, kernels: Kernels, dtype: torch.dtype, num_positions: int, report: Report
+) -> llama.Llama:
+    def read(name: str) -> torch.Tensor:
+        return checkpoint.tensor(name).to(kernels.device, dtype)
+
+    with torch.inference_mode():
+        return llama.Llama(
+            checkpoint.spec, read, kernels, num_positions, lambda fraction: report("loading weights", fraction)
+        )
+
+
+def _text_side(path: Path, checkpoint: Checkpoint) -> tuple[Vocabulary, ChatFormat]:
+    """Vocabulary and chat template, from the same files as the weights."""
+    if isinstance(checkpoint, GgufCheckpoint):
+        return vocabulary_from_gguf(checkpoint.metadata), chat_format_from_gguf(checkpoint.metadata)
+    return load_vocabulary(path), load_chat_format(path)

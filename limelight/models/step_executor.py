@@ -1,0 +1,81 @@
+"""Runs steps on a torch device: seats, forward pass, draw. One thread submits; waiting may happen on another.
+
+Nothing global of torch is touched: gradients are off inside `submit` alone.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from limelight.kernels.interface import Kernels
+from limelight.models.forward_batch import ForwardBatch, build_forward_batch
+from limelight.models.sampler import Drawn, Sampler
+from limelight.models.sampling_seats import SamplingSeats
+from limelight.models.seats import Seats
+from limelight.step import Capacity, Step, StepResult
+
+
+class Model(Protocol):
+    """A decoder, with its weights."""
+
+    def forward(self, batch: ForwardBatch, kv: Any) -> Tensor:
+        """Write keys and values of all rows into `kv`; logits [sampled, vocab] float32."""
+        ...
+
+
+class TorchStepExecutor:
+    """See `StepExecutor`. Owns weights, KV pool and seats.
+
+    On the CPU `submit` runs the step to its end. On a GPU it returns when the work is enqueued, and reading the result
+    waits for it.
+    """
+
+    def __init__(self, model: Model, kernels: Kernels, kv: Any, capacity: Capacity) -> None:
+        self._model: Model | None = model
+        self._kv = kv
+        self._page_size = capacity.page_size
+        max_pages = -(-capacity.max_model_len // capacity.page_size)
+        with torch.inference_mode():
+            self._seats = Seats(capacity.num_seats, max_pages, capacity.page_size, kernels.device)
+            self._sampling = SamplingSeats(capacity.num_seats, capacity.vocab_size, kernels.device)
+        self._sampler = Sampler(kernels, self._seats, self._sampling)
+
+    @torch.inference_mode()
+    def submit(self, step: Step) -> Callable[[], StepResult]:
+        """Apply the step's deltas, run it, and return what waits for its result.
+
+        Raises:
+            StepFailure: the logits are not finite (raised by the returned function).
+            ValueError: the step contradicts the seats.
+            RuntimeError: torch failed, or `close` has been called.
+        """
+        if self._model is None:
+            raise RuntimeError(f"step {step.number} was submitted after close()")
+        self._apply_deltas(step)
+        if not step.chunks:
+            return tuple
+        batch = build_forward_batch(step.chunks, self._seats, self._page_size)
+        logits = self._model.forward(batch, self._kv)
+        sampling = [chunk for chunk in step.chunks if chunk.sample]
+        drawn = self._sampler.draw(step.number, logits, sampling) if sampling else None
+        return lambda: _in_chunk_order(step, drawn)
+
+    def close(self) -> None:
+        """Let go of weights and pages."""
+        self._model = None
+        self._kv = None
+
+    def _apply_deltas(self, step: Step) -> None:
+        for seat in step.released:
+            self._sampling.release(seat)
+        for taken in step.taken:
+            self._sampling.take(taken)
+        self._seats.clear([*step.released, *(taken.seat for taken in step.taken)])
+        self._seats.append_pages(step.chunks)
+
+
+def _in_chunk_order(step: Step, drawn: Drawn | None) -> StepResult:
+    sampled = iter(() if drawn is None else drawn.read())
+    return tuple(next(sampled) if chunk.sample else None for chunk in step.chunks)

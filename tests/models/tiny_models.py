@@ -1,0 +1,113 @@
+"""Tiny random models as transformers makes and saves them, and the same opened by Limelight."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+
+from limelight.kernels.interface import Kernels
+from limelight.kernels.reference import ReferenceKernels
+from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
+from limelight.models.forward_batch import ForwardBatch
+from limelight.models.kv_cache import allocate_kv_cache, kv_layout
+from limelight.models.llama import Llama, parameter_shapes
+from limelight.models.step_executor import TorchStepExecutor
+from limelight.step import Capacity
+
+VOCAB_SIZE = 97
+SMALL: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+    "tie_word_embeddings": False,
+    "attention_dropout": 0.0,
+}
+
+
+def tiny_llama(**settings: Any) -> LlamaForCausalLM:
+    """A Llama whose random weights are large enough for every part to show in the logits."""
+    return _with_random_vectors(LlamaForCausalLM(LlamaConfig(**{**SMALL, **settings})))
+
+
+def tiny_mistral(**settings: Any) -> MistralForCausalLM:
+    """The same for Mistral."""
+    return _with_random_vectors(MistralForCausalLM(MistralConfig(**{**SMALL, **settings})))
+
+
+def _with_random_vectors(model: Any) -> Any:
+    """Biases start as zeros and norms as ones in transformers, which would hide them."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+            else:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return model.eval()
+
+
+def saved(model: Any, folder: Path) -> Checkpoint:
+    """`model` through files: what Limelight reads of it."""
+    model.save_pretrained(folder)
+    return open_checkpoint(folder)
+
+
+class Recording:
+    """A model that keeps the logits of its last forward pass."""
+
+    def __init__(self, forward: Callable[[ForwardBatch, Any], torch.Tensor]) -> None:
+        self._forward = forward
+        self.logits = torch.empty(0)
+
+    def forward(self, batch: ForwardBatch, kv: Any) -> torch.Tensor:
+        logits = self._forward(batch, kv)
+        self.logits = logits.clone()
+        return logits
+
+
+class Rig:
+    """An executor over a checkpoint, whose pages start as NaN, and the logits of its last step."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        max_model_len: int = 128,
+        num_pages: int = 64,
+        page_size: int = 8,
+        num_seats: int = 8,
+        dtype: torch.dtype = torch.float32,
+        kernels: Kernels | None = None,
+    ) -> None:
+        spec = checkpoint.spec
+        kernels = kernels or ReferenceKernels(torch.device("cpu"))
+        check_parameters(checkpoint, parameter_shapes(spec))
+        with torch.inference_mode():
+            model = Llama(
+                spec, lambda name: checkpoint.tensor(name).to(dtype), kernels, max_model_len, lambda fraction: None
+            )
+        self.kv = allocate_kv_cache(kernels, kv_layout(spec, num_pages, page_size, dtype))
+        for layer in self.kv.layers:
+            layer.fill_(torch.nan)
+        self.capacity = Capacity(
+            num_pages=num_pages,
+            page_size=page_size,
+            num_seats=num_seats,
+            max_num_batched_tokens=512,
+            max_model_len=max_model_len,
+            vocab_size=spec.vocab_size,
+        )
+        self.recording = Recording(model.forward)
+        self.executor = TorchStepExecutor(self.recording, kernels, self.kv, self.capacity)
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """[sampled, vocab] of the last step."""
+        return self.recording.logits

@@ -71,9 +71,7 @@ class Batch:
     def step(self, *cuts: tuple[Running, int]) -> None:
         """Run one step with so many tokens of each sequence; one that reaches its last token draws the next."""
         chunks = [self._chunk(sequence, num_tokens) for sequence, num_tokens in cuts]
-        step = Step(
-            number=self._number, chunks=tuple(chunks), taken=tuple(self._taken), released=tuple(self._released)
-        )
+        step = Step(number=self._number, chunks=tuple(chunks), taken=tuple(self._taken), released=tuple(self._released))
         self._number += 1
         self._taken, self._released = [], []
         for (sequence, num_tokens), sampled in zip(cuts, self._executor.submit(step)(), strict=True):
@@ -94,7 +92,9 @@ class Batch:
             sequence.pages.append(self._free_pages.pop(0))
         new_pages = tuple(sequence.pages[sequence.num_announced_pages :])
         sequence.num_announced_pages = len(sequence.pages)
-        decode = num_tokens == 1 and sequence.num_computed >= max(sequence.num_prompt_tokens, 1) and bool(sequence.drawn)
+        decode = (
+            num_tokens == 1 and sequence.num_computed >= max(sequence.num_prompt_tokens, 1) and bool(sequence.drawn)
+        )
         return Chunk(
             seat=sequence.seat,
             start=sequence.num_computed,

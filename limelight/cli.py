@@ -1,0 +1,58 @@
+"""The program `limelight`: serve, chat, generate. Every expected failure is one line on stderr and an exit code.
+
+Exit codes: 0 done, 1 it failed (a model, a port), 2 the options are wrong, 130 interrupted.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from limelight.cli_options import build_parser
+from limelight.errors import ConfigError, InvalidRequest, LimelightError
+
+if TYPE_CHECKING:
+    from limelight.engine import ModelLoader
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = None) -> int:
+    """Runs one command and returns its exit code.
+
+    Args:
+        arguments: the program's own unless given.
+        loader: what loads the model, as for `Engine`; for programs that bring their own.
+    """
+    options = build_parser(os.environ).parse_args(arguments)
+    try:
+        return _run(options, loader)
+    except (ConfigError, InvalidRequest) as error:
+        _complain(error)
+        return 2
+    except LimelightError as error:
+        _complain(error)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`). Nothing can be written any more, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
+    # Imported only now: `limelight --help` answers at once.
+    if options.command == "serve":
+        from limelight.cli_serve import serve
+
+        return serve(options, loader)
+    from limelight.cli_chat import chat, generate
+
+    return chat(options, loader) if options.command == "chat" else generate(options, loader)
+
+
+def _complain(error: LimelightError) -> None:
+    print(f"limelight: {error}", file=sys.stderr)

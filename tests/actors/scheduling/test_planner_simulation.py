@@ -1,0 +1,81 @@
+"""Thousands of requests with cancels and failing steps on small pools: each ends once, nothing is left, outputs are
+those of a solo run (`ClosedLoop` compares every token)."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from limelight.step import SeatSampling
+from tests.actors.scheduling.closed_loop import ClosedLoop, capacity
+
+NUM_REQUESTS = 1000
+SYSTEM_PROMPTS = [tuple(range(20)), tuple(range(16)), (), (7, 7, 7)]
+
+
+def add_random(loop: ClosedLoop, chance: random.Random, name: str) -> None:
+    tail = [chance.randrange(50) for _ in range(chance.choice([1, 2, 5, 12, 25]))]
+    prompt = [*chance.choice(SYSTEM_PROMPTS), *tail]
+    if chance.random() < 0.2 and loop.records:
+        turn = chance.choice(list(loop.records.values())[-20:])
+        prompt = [*turn.sequence.token_ids[:30], *tail]
+    for index in range(chance.choice([1, 1, 1, 3])):
+        loop.add(
+            name,
+            prompt,
+            index=index,
+            max_tokens=chance.choice([1, 3, 10, 25, None]),
+            stop_token_ids=frozenset(chance.sample(range(50), 3)),
+            sampling=SeatSampling(
+                temperature=1.0, seed=index, presence_penalty=chance.choice([0.0, 0.5]), num_logprobs=0
+            ),
+            priority=chance.choice([0, 0, 0, 1, 5]),
+            cache_salt=chance.choice([None, None, "a"]),
+        )
+
+
+@pytest.mark.parametrize("prefix_caching", [True, False])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_every_request_ends_once_and_nothing_is_left(depth, prefix_caching):
+    chance = random.Random(depth)
+    limits = capacity(num_pages=26, page_size=4, num_seats=8, budget=24, max_model_len=90)
+    loop = ClosedLoop(limits, depth=depth, prefix_caching=prefix_caching, checked=False)
+    num_requests = 0
+    while num_requests < NUM_REQUESTS or loop.live:
+        if num_requests < NUM_REQUESTS and len(loop.live) < 40 and chance.random() < 0.5:
+            add_random(loop, chance, f"r{num_requests}")
+            num_requests += 1
+        if chance.random() < 0.03 and loop.live:
+            loop.cancel(chance.choice(loop.live).sequence.request_id, chance.choice([None, 0]))
+        if loop.plan(fails=chance.random() < 0.02) is None or chance.random() < 0.3:
+            if chance.random() < 0.5:
+                loop.answer_newest_failure()
+            if loop.submitted:
+                loop.answer()
+        if loop.num_steps % 20 == 0:
+            loop.planner.check()
+    while loop.submitted:
+        loop.answer()
+    loop.check_empty()
+    loop.planner.check()
+    ends = Counter(record.ended for record in loop.records.values())
+    assert ends.total() == len(loop.records)
+    assert ends["finished"] > len(loop.records) / 2
+    assert ends["failed"] > 50
+    assert ends["cancelled"] > 50
+    assert loop.planner.num_preemptions > 20
+    assert (loop.planner.prefix_hits_tokens > 1000) == prefix_caching
+
+
+def test_pipeline_depth_and_prefix_cache_do_not_change_a_single_token():
+    outputs = []
+    for depth, prefix_caching in [(1, True), (2, True), (1, False), (2, False)]:
+        chance = random.Random(3)
+        limits = capacity(num_pages=24, page_size=4, num_seats=6, budget=20, max_model_len=80)
+        loop = ClosedLoop(limits, depth=depth, prefix_caching=prefix_caching, checked=False)
+        for number in range(60):
+            add_random(loop, chance, f"r{number}")
+        loop.run()
+        outputs.append({record.name: (record.tokens, record.logprobs) for record in loop.records.values()})
+        assert loop.planner.num_preemptions > 0
+    assert outputs[0] == outputs[1] == outputs[2] == outputs[3]

@@ -55,7 +55,7 @@ test-browser: $(READY)  ## the chat page in a real browser
 	$(BIN)/python -m pytest -m browser
 
 test-node: $(READY) $(NODE_READY)  ## the official openai client for Node against a real server
-	cd tests/node && node --test
+	cd tests/node && LIMELIGHT=../../$(BIN)/limelight node --test
 
 $(NODE_READY): tests/node/package.json tests/node/package-lock.json
 	@command -v npm >/dev/null || { echo "The Node tests need node and npm, version 18 or newer: install them, then run this again." >&2; exit 1; }

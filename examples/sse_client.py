@@ -8,16 +8,15 @@ import json
 import sys
 import urllib.request
 
-ADDRESS = "http://127.0.0.1:8000"
-
 
 def main() -> None:
-    question = " ".join(sys.argv[1:]) or "Say hello."
-    with urllib.request.urlopen(f"{ADDRESS}/v1/models") as response:
+    question = sys.argv[1] if len(sys.argv) > 1 else "Say hello."
+    address = sys.argv[2] if len(sys.argv) > 2 else "http://127.0.0.1:8000"
+    with urllib.request.urlopen(f"{address}/v1/models") as response:
         model = json.load(response)["data"][0]["id"]
     body = {"model": model, "messages": [{"role": "user", "content": question}], "stream": True}
     request = urllib.request.Request(
-        f"{ADDRESS}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+        f"{address}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
     )
     with urllib.request.urlopen(request) as response:
         for line in response:  # frames are `data: ...` lines with an empty line after each; `:` begins a keep-alive

@@ -1,8 +1,35 @@
 """Fixtures of all tests: asynchronous tests are marked `anyio` and run on asyncio."""
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+
+SCRIPTED_SERVER = """
+from limelight.cli import main
+from limelight.testing import echo, scripted_model
+
+raise SystemExit(main(["serve", "--port", "0"], loader=scripted_model(echo)))
+"""
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def scripted_server() -> Iterator[str]:
+    """Address of a `limelight serve` in a process of its own, whose model says the prompt again."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPTED_SERVER],
+        cwd=Path(__file__).resolve().parent.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().rpartition(" ")[2].strip()
+        process.terminate()

@@ -1,6 +1,7 @@
 """What the routes of one application share: the engine, the settings, and how a request body is taken in."""
 
 import logging
+import re
 import time
 import uuid
 from typing import Any, TypeVar
@@ -73,7 +74,7 @@ class Serving:
     def _report_ignored(self, ignored: tuple[str, ...]) -> dict[str, str]:
         if not ignored:
             return {}
-        names = sorted({_header_safe(name) for name in ignored})
+        names = sorted({_header_safe(re.sub(r"\[\d+\]", "[]", name)) for name in ignored})
         for name in names:
             if name not in self._logged_fields and len(self._logged_fields) < MAX_LOGGED_FIELDS:
                 self._logged_fields.add(name)

@@ -142,11 +142,18 @@ def near_miss(name: str, known: Sequence[str]) -> str | None:
     if len(name) > 64:
         return None
     plain = {other.replace("_", ""): other for other in known}
-    same = plain.get(re.sub(r"[-_. ]", "", name).lower())
+    letters = re.sub(r"[-_. ]", "", name).lower()
+    same = plain.get(letters) or next((plain[other] for other in plain if _swapped(letters, other)), None)
     if same is not None:
         return same
     matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=NEAR_MISS)
     return matches[0] if matches else None
+
+
+def _swapped(name: str, other: str) -> bool:
+    """Whether two letters changed places."""
+    different = [place for place, (one, two) in enumerate(zip(name, other, strict=False)) if one != two]
+    return len(name) == len(other) and len(different) == 2 and sorted(name) == sorted(other)
 
 
 def _invalid(text: str) -> InvalidRequest:
@@ -157,6 +164,7 @@ def _invalid(text: str) -> InvalidRequest:
     if missing:
         path = f"{path}.{missing['name']}" if path else missing["name"]
         return InvalidRequest(f"{path} is missing", param=path)
+    path = path.replace("[...]", "")
     what = shorten(what.replace("`", "").replace("object | null", "object").replace(" | null", ""), 200)
     if not path:
         return InvalidRequest(f"The request body must be a JSON object ({what[:1].lower()}{what[1:]})")

@@ -1,52 +1,17 @@
-"""A real uvicorn server on a real socket, in the test's own event loop, over the scripted engine."""
+"""Fixtures of the HTTP tests."""
 
-import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
-import anyio
 import httpx
 import pytest
-import uvicorn
-from litestar import Litestar
 
 from limelight.engine import Engine
-from limelight.http import HttpSettings, create_app
+from limelight.http import HttpSettings
 from limelight.testing import scripted_engine
+from tests.http.wire import serving
 
 Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
-
-
-class EmbeddedServer(uvicorn.Server):
-    """uvicorn without its signal handlers, which belong to the test runner."""
-
-    def install_signal_handlers(self) -> None: ...
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._serve(sockets)
-
-
-@asynccontextmanager
-async def running_server(app: Litestar) -> AsyncIterator[int]:
-    """The port of a server that runs `app`."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=1)
-    server = EmbeddedServer(config)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server.serve, [listener])
-        while not server.started:
-            await anyio.lowlevel.checkpoint()
-        yield listener.getsockname()[1]
-        server.should_exit = True
-
-
-@asynccontextmanager
-async def serving(engine: Engine, settings: HttpSettings | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server over `engine`, which is started and stopped here."""
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(engine)
-        port = await stack.enter_async_context(running_server(create_app(engine, settings=settings)))
-        yield await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20))
 
 
 @pytest.fixture
@@ -59,3 +24,10 @@ def serve() -> Serve:
         return serving(engine or scripted_engine(), settings)
 
     return start
+
+
+@pytest.fixture
+async def shared_client(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server that babbles."""
+    async with serve() as client:
+        yield client

@@ -1,44 +1,16 @@
 """`/v1/chat/completions` over a real socket."""
 
-import json
-from typing import Any
-
-import httpx
 import pytest
 
 from limelight.testing import babble, scripted_engine
+from tests.http.wire import CHAT, HI, by_choice, chat_body, streamed
 
 pytestmark = pytest.mark.anyio
-
-HI = [{"role": "user", "content": "hi"}]
-
-
-def body(**fields: Any) -> dict[str, Any]:
-    return {"model": "scripted", "messages": HI, **fields}
-
-
-def chunks(response: httpx.Response) -> list[dict[str, Any]]:
-    """The JSON of every frame; the stream must be framed by line feeds alone and end with one `[DONE]`."""
-    assert response.status_code == 200, response.text
-    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert b"\r" not in response.content
-    *frames, done, rest = response.text.split("\n\n")
-    assert (done, rest) == ("data: [DONE]", "")
-    assert all(frame.startswith("data: ") for frame in frames)
-    return [json.loads(frame.removeprefix("data: ")) for frame in frames]
-
-
-def by_choice(frames: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    choices: dict[int, list[dict[str, Any]]] = {}
-    for frame in frames:
-        for choice in frame["choices"]:
-            choices.setdefault(choice["index"], []).append(choice)
-    return choices
 
 
 async def test_an_answer_has_the_official_shape(serve):
     async with serve(scripted_engine("Grüße 😀")) as client:
-        response = await client.post("/v1/chat/completions", json=body())
+        response = await client.post(CHAT, json=chat_body())
     answer = response.json()
     assert response.status_code == 200
     assert answer["id"].startswith("chatcmpl-")
@@ -55,9 +27,9 @@ async def test_an_answer_has_the_official_shape(serve):
 @pytest.mark.parametrize("n", [1, 3])
 async def test_every_choice_is_a_role_chunk_then_text_then_one_empty_final_chunk(serve, n):
     async with serve() as client:
-        request = body(stream=True, n=n, max_tokens=5, seed=3)
-        frames = chunks(await client.post("/v1/chat/completions", json=request))
-        whole = (await client.post("/v1/chat/completions", json=request | {"stream": False})).json()
+        request = chat_body(stream=True, n=n, max_tokens=5, seed=3)
+        frames = streamed(await client.post(CHAT, json=request))
+        whole = (await client.post(CHAT, json=request | {"stream": False})).json()
     assert len({(frame["id"], frame["created"], frame["object"], frame["model"]) for frame in frames}) == 1
     assert not any("usage" in frame for frame in frames)
     choices = by_choice(frames)
@@ -73,9 +45,9 @@ async def test_every_choice_is_a_role_chunk_then_text_then_one_empty_final_chunk
 
 async def test_include_usage_puts_null_on_every_chunk_and_the_counts_on_a_last_one_without_choices(serve):
     async with serve() as client:
-        request = body(stream=True, max_tokens=4, n=2, stream_options={"include_usage": True})
-        *frames, last = chunks(await client.post("/v1/chat/completions", json=request))
-        whole = (await client.post("/v1/chat/completions", json=body(max_tokens=4, n=2))).json()
+        request = chat_body(stream=True, max_tokens=4, n=2, stream_options={"include_usage": True})
+        *frames, last = streamed(await client.post(CHAT, json=request))
+        whole = (await client.post(CHAT, json=chat_body(max_tokens=4, n=2))).json()
     assert all(frame["usage"] is None and frame["choices"] for frame in frames)
     assert last["choices"] == []
     assert last["usage"]["completion_tokens"] == 8
@@ -85,8 +57,8 @@ async def test_include_usage_puts_null_on_every_chunk_and_the_counts_on_a_last_o
 async def test_continuous_usage_counts_up_on_every_chunk(serve):
     async with serve() as client:
         options = {"include_usage": True, "continuous_usage_stats": True}
-        request = body(stream=True, max_tokens=4, stream_options=options)
-        frames = chunks(await client.post("/v1/chat/completions", json=request))
+        request = chat_body(stream=True, max_tokens=4, stream_options=options)
+        frames = streamed(await client.post(CHAT, json=request))
     counts = [frame["usage"]["completion_tokens"] for frame in frames]
     assert counts == sorted(counts)
     assert counts[-1] == 4
@@ -95,7 +67,7 @@ async def test_continuous_usage_counts_up_on_every_chunk(serve):
 
 async def test_a_matched_stop_string_ends_the_stream_with_an_empty_final_chunk(serve):
     async with serve(scripted_engine("one two three")) as client:
-        frames = chunks(await client.post("/v1/chat/completions", json=body(stream=True, stop=[" thr"])))
+        frames = streamed(await client.post(CHAT, json=chat_body(stream=True, stop=[" thr"])))
     choices = by_choice(frames)[0]
     assert "".join(choice["delta"].get("content", "") for choice in choices) == "one two"
     assert (choices[-1]["delta"], choices[-1]["finish_reason"], choices[-1]["stop_reason"]) == ({}, "stop", " thr")
@@ -103,66 +75,41 @@ async def test_a_matched_stop_string_ends_the_stream_with_an_empty_final_chunk(s
 
 async def test_streamed_log_probabilities_are_those_of_the_whole_answer(serve):
     async with serve(scripted_engine("aé😀z")) as client:
-        request = body(logprobs=True, top_logprobs=3)
-        whole = (await client.post("/v1/chat/completions", json=request)).json()
-        frames = chunks(await client.post("/v1/chat/completions", json=request | {"stream": True}))
-    streamed = [choice for choice in by_choice(frames)[0] if choice["logprobs"]]
-    entries = [entry for choice in streamed for entry in choice["logprobs"]["content"]]
+        request = chat_body(logprobs=True, top_logprobs=3)
+        whole = (await client.post(CHAT, json=request)).json()
+        frames = streamed(await client.post(CHAT, json=request | {"stream": True}))
+    spoken = [choice for choice in by_choice(frames)[0] if choice["logprobs"]]
+    entries = [entry for choice in spoken for entry in choice["logprobs"]["content"]]
     assert entries == whole["choices"][0]["logprobs"]["content"]
     assert all(len(entry["top_logprobs"]) == 3 for entry in entries)
-    for choice in streamed:
-        spoken = b"".join(bytes(e["bytes"]) for e in choice["logprobs"]["content"] if e["token"] != "<|end|>")
-        assert spoken.decode() == choice["delta"]["content"]
+    for choice in spoken:
+        text = b"".join(bytes(e["bytes"]) for e in choice["logprobs"]["content"] if e["token"] != "<|end|>")
+        assert text.decode() == choice["delta"]["content"]
 
 
 async def test_without_a_limit_the_answer_fills_the_context_and_ends_with_length(serve):
     async with serve(scripted_engine(babble, max_model_len=100)) as client:
-        answer = (await client.post("/v1/chat/completions", json=body())).json()
+        answer = (await client.post(CHAT, json=chat_body())).json()
     assert answer["choices"][0]["finish_reason"] == "length"
     assert answer["usage"]["total_tokens"] == 100
 
 
 async def test_max_completion_tokens_wins_over_max_tokens(serve):
     async with serve() as client:
-        answer = (await client.post("/v1/chat/completions", json=body(max_tokens=9, max_completion_tokens=3))).json()
+        answer = (await client.post(CHAT, json=chat_body(max_tokens=9, max_completion_tokens=3))).json()
     assert answer["usage"]["completion_tokens"] == 3
 
 
 async def test_an_explicit_null_is_the_same_as_leaving_the_field_out(serve):
-    optional = [
-        "max_tokens",
-        "max_completion_tokens",
-        "stop",
-        "tools",
-        "tool_choice",
-        "response_format",
-        "logit_bias",
-        "temperature",
-        "top_p",
-        "n",
-        "stream",
-        "stream_options",
-        "logprobs",
-        "top_logprobs",
-        "user",
-        "metadata",
-        "parallel_tool_calls",
-        "top_k",
-        "min_p",
-        "cache_salt",
-        "priority",
-        "functions",
-        "function_call",
-        "modalities",
-        "audio",
-        "prediction",
-        "verbosity",
-        "chat_template_kwargs",
-        "guided_json",
-    ]
+    names = (
+        "max_tokens max_completion_tokens stop tools tool_choice response_format logit_bias temperature top_p n stream "
+        "stream_options logprobs top_logprobs user metadata parallel_tool_calls top_k min_p cache_salt priority "
+        "functions function_call modalities audio prediction verbosity chat_template_kwargs guided_json"
+    )
+    optional = names.split()
     async with serve(scripted_engine("same")) as client:
-        plain = await client.post("/v1/chat/completions", json=body(seed=1))
-        nulls = await client.post("/v1/chat/completions", json=body(seed=1, **dict.fromkeys(optional)))
+        plain = await client.post(CHAT, json=chat_body(seed=1))
+        nulls = await client.post(CHAT, json=chat_body(seed=1, **dict.fromkeys(optional)))
     assert nulls.status_code == 200, nulls.text
     assert nulls.json()["choices"] == plain.json()["choices"]
 
@@ -176,8 +123,8 @@ async def test_an_unfinished_assistant_message_can_be_continued(serve):
 
     conversation = [*HI, {"role": "assistant", "content": "Sure, "}]
     async with serve(scripted_engine(listen)) as client:
-        await client.post("/v1/chat/completions", json=body(messages=conversation, continue_final_message=True))
-        await client.post("/v1/chat/completions", json=body(messages=conversation, add_generation_prompt=False))
+        await client.post(CHAT, json=chat_body(messages=conversation, continue_final_message=True))
+        await client.post(CHAT, json=chat_body(messages=conversation, add_generation_prompt=False))
     assert prompts[0].endswith(b"assistant: Sure, ")
     assert prompts[1].endswith(b"assistant: Sure, \n")
 
@@ -185,9 +132,7 @@ async def test_an_unfinished_assistant_message_can_be_continued(serve):
 async def test_seed_minus_one_counts_as_no_seed(serve):
     async with serve() as client:
         texts = {
-            (await client.post("/v1/chat/completions", json=body(seed=-1, max_tokens=12))).json()["choices"][0][
-                "message"
-            ]["content"]
+            (await client.post(CHAT, json=chat_body(seed=-1, max_tokens=12))).json()["choices"][0]["message"]["content"]
             for _ in range(6)
         }
     assert len(texts) > 1

@@ -256,7 +256,7 @@ class Engine:
         sampling: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
         template_arguments: Mapping[str, Any] | None = None,
         request_id: str | None = None,
@@ -284,18 +284,24 @@ class Engine:
         sampling: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
         template_arguments: Mapping[str, Any] | None = None,
         request_id: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
-        """Answer a conversation, delta by delta; leaving the block aborts what has not finished."""
+        """Answer a conversation, delta by delta; leaving the block aborts what has not finished.
+
+        `add_generation_prompt` opens an assistant's turn, and is on unless `continue_final_message`, which goes on with
+        the last message instead.
+        """
         prompt = ChatPrompt(
             messages=tuple(messages),
             tools=None if tools is None else tuple(tools),
-            add_generation_prompt=add_generation_prompt,
+            add_generation_prompt=not continue_final_message
+            if add_generation_prompt is None
+            else add_generation_prompt,
             continue_final_message=continue_final_message,
             template_arguments=template_arguments or {},
         )

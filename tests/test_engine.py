@@ -542,3 +542,14 @@ async def test_pipeline_depth_and_preemption_do_not_change_any_answer(depth):
     for one, other in zip(alone, crowd, strict=True):
         assert [output.text for output in one.outputs] == [output.text for output in other.outputs]
         assert one.usage.completion_tokens == other.usage.completion_tokens
+
+
+async def test_a_final_message_is_continued_without_a_new_turn():
+    messages = [{"role": "user", "content": "ping"}, {"role": "assistant", "content": "po"}]
+    async with scripted_engine(echo) as engine:
+        continued = await engine.chat(messages, continue_final_message=True)
+        closed = await engine.chat(messages)
+        bare = await engine.chat(messages, add_generation_prompt=False)
+    assert continued.prompt == "user: ping\nassistant: po"
+    assert closed.prompt == "user: ping\nassistant: po\nassistant:"
+    assert bare.prompt == "user: ping\nassistant: po\n"

@@ -46,7 +46,7 @@ from limelight.telemetry.statistics import EngineStatistics
 if TYPE_CHECKING:
     from litestar import Litestar
 
-    from limelight.http.app import HttpSettings
+    from limelight.http.settings import HttpSettings
 
 logger = logging.getLogger(__name__)
 
@@ -213,7 +213,7 @@ class Engine:
         """An ASGI application over this started engine, to run or to mount; short for `http.create_app(engine)`."""
         from limelight.http.app import create_app
 
-        return create_app(self) if settings is None else create_app(self, settings=settings)
+        return create_app(self, settings=settings)
 
     # ---- the four verbs
 

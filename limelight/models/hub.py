@@ -6,6 +6,7 @@ Touches the network only for hub ids. Cache folder, token, endpoint and offline 
 import contextlib
 import importlib.util
 import re
+import reprlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def resolve(
         raise CheckpointError(f"{model} does not exist; give an existing model folder, a .gguf file or a hub id")
     if not HUB_ID.fullmatch(model):
         raise CheckpointError(
-            f"{model!r} is neither an existing folder or .gguf file nor a hub id; a hub id is organisation/name, "
+            f"{reprlib.repr(model)} is neither an existing folder or .gguf file nor a hub id; a hub id is organisation/name, "
             f"such as {DEFAULT_REPOSITORY}"
         )
     return _download(model, revision, report, endpoint, cache)
@@ -93,7 +94,8 @@ def _local_path(model: str) -> Path | None:
     """`model` as an existing path, or None."""
     try:
         path = Path(model).expanduser()
-        return path if path.exists() else None
+        # An empty name would be the current folder.
+        return path if model and path.exists() else None
     except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user after ~
         return None
 

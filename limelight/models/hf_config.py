@@ -43,8 +43,12 @@ FAMILIES = {
 }
 
 
-def read_spec(folder: Path) -> ModelSpec:
+def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
     """The specification of the model in `folder`.
+
+    Args:
+        folder: the model's folder.
+        stored_dtype: what the weights turn out to be stored in, used where `config.json` does not say.
 
     Raises:
         CheckpointError: `config.json` or `generation_config.json` is missing, corrupt or impossible.
@@ -85,7 +89,7 @@ def read_spec(folder: Path) -> ModelSpec:
         eos_token_ids=_token_ids(config, "eos_token_id", vocab_size, default=2)
         | generation.token_ids("eos_token_id", vocab_size),
         bos_token_id=min(_token_ids(config, "bos_token_id", vocab_size, default=1), default=None),
-        dtype=_dtype(config),
+        dtype=_dtype(config) or stored_dtype,
     )
 
 

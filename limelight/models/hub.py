@@ -60,8 +60,8 @@ def resolve(
         raise CheckpointError(f"{model} does not exist; give an existing model folder, a .gguf file or a hub id")
     if not HUB_ID.fullmatch(model):
         raise CheckpointError(
-            f"{reprlib.repr(model)} is neither an existing folder or .gguf file nor a hub id; a hub id is organisation/name, "
-            f"such as {DEFAULT_REPOSITORY}"
+            f"{reprlib.repr(model)} is neither an existing folder or .gguf file nor a hub id; "
+            f"a hub id is organisation/name, such as {DEFAULT_REPOSITORY}"
         )
     return _download(model, revision, report, endpoint, cache)
 

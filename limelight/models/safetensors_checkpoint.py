@@ -45,19 +45,17 @@ class SafetensorsCheckpoint:
             CheckpointError: a file is missing, corrupt, or contradicts another.
             UnsupportedModel: `config.json` describes something that Limelight does not run.
         """
-        self.spec = read_spec(folder)
-        self.sampling_defaults = read_sampling_defaults(folder)
         shards = _open_shards(folder)
         self.files = tuple(shards)
         self._entries = {name: _entry(shard, name) for shard in shards.values() for name in shard.keys()}  # noqa: SIM118
         self.stored_bytes = sum(
             math.prod(entry.shape) * ELEMENT_BYTES.get(entry.type, 1) for entry in self._entries.values()
         )
+        table = self._entries.get(EMBEDDING) or self._entries.get(HEAD)
+        self.spec = read_spec(folder, DTYPES.get(table.type, "float32") if table else "float32")
+        self.sampling_defaults = read_sampling_defaults(folder)
         if self.spec.tie_word_embeddings and HEAD in self._entries:
             self._settle_tie(self._entries[HEAD])
-        if self.spec.dtype is None and EMBEDDING in self._entries:
-            stored_dtype = DTYPES.get(self._entries[EMBEDDING].type)
-            self.spec = msgspec.structs.replace(self.spec, dtype=stored_dtype)
 
     def names(self) -> Collection[str]:
         """Names of all tensors."""

@@ -69,7 +69,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         sliding_window: tokens each query sees, itself included, or None for all.
         activation: of the gated MLP; "silu".
         eos_token_ids: all ids that end a generation.
-        dtype: what the weights are meant to be in: "float32", "bfloat16" or "float16"; None if nothing says so.
+        dtype: what the weights are meant to be in: "float32", "bfloat16" or "float16".
     """
 
     architecture: str
@@ -91,7 +91,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     activation: str = "silu"
     eos_token_ids: frozenset[int] = frozenset()
     bos_token_id: int | None = None
-    dtype: str | None = None
+    dtype: str = "float32"
 
     @property
     def longest_context(self) -> int:

@@ -206,7 +206,7 @@ def test_absent_fields_take_the_defaults_of_transformers(tmp_path: Path) -> None
         assert ours.tie_word_embeddings == theirs.tie_word_embeddings
         assert ours.eos_token_ids == {theirs.eos_token_id}
         assert ours.bos_token_id == theirs.bos_token_id
-        assert ours.dtype is None
+        assert ours.dtype == "float32"
 
 
 def test_the_layout_that_transformers_5_saves_is_read(tmp_path: Path) -> None:
@@ -243,13 +243,15 @@ def test_the_layout_that_transformers_5_saves_is_read(tmp_path: Path) -> None:
         ({"torch_dtype": "float16"}, "float16"),
         ({"torch_dtype": ..., "dtype": "float32"}, "float32"),
         ({"torch_dtype": "torch.bfloat16"}, "bfloat16"),
-        ({"torch_dtype": "auto"}, None),
-        ({"torch_dtype": ...}, None),
-        ({"torch_dtype": None}, None),
+        ({"torch_dtype": "auto"}, "float16"),
+        ({"torch_dtype": ...}, "float16"),
+        ({"torch_dtype": None}, "float16"),
     ],
 )
-def test_the_dtype_is_read_from_either_key(tmp_path: Path, changes: dict[str, Any], dtype: str | None) -> None:
-    assert read_spec(write(tmp_path, **changes)).dtype == dtype
+def test_the_dtype_is_read_from_either_key_or_else_taken_from_the_weights(
+    tmp_path: Path, changes: dict[str, Any], dtype: str
+) -> None:
+    assert read_spec(write(tmp_path, **changes), stored_dtype="float16").dtype == dtype
 
 
 def test_biases_and_windows_count_only_in_families_that_have_them(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def read_gguf_sampling_defaults(file: GgufFile) -> SamplingDefaults:
         top_p=number("general.sampling.top_p", 1e-9, 1.0),
         top_k=fields.integer(top_k, -1, MAX_VOCAB) if top_k in fields else None,
         min_p=number("general.sampling.min_p", 0.0, 1.0),
-        repetition_penalty=number("general.sampling.penalty_repeat", 1e-9, 1e9),
+        repetition_penalty=number("general.sampling.penalty_repeat", 1e-9, 1e6),
     )
 
 

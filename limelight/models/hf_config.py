@@ -111,7 +111,7 @@ def read_sampling_defaults(folder: Path) -> SamplingDefaults:
         top_p=number("top_p", 1e-9, 1.0),
         top_k=fields.integer("top_k", -1, MAX_VOCAB) if "top_k" in fields else None,
         min_p=number("min_p", 0.0, 1.0),
-        repetition_penalty=number("repetition_penalty", 1e-9, 1e9),
+        repetition_penalty=number("repetition_penalty", 1e-9, 1e6),
         max_tokens=fields.integer("max_new_tokens", 1, MAX_POSITIONS) if "max_new_tokens" in fields else None,
     )
 

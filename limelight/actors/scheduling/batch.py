@@ -13,9 +13,8 @@ All sequences are served in one order, by rank: promoted ones, then lower priori
 - A running sequence that needs a page when none is free preempts the running sequence of worst rank, if that is not
   itself; otherwise it pauses, keeping what it holds. So the best of the running ones always advances.
 - A waiting sequence is admitted in order, without skipping, if the pages for all its known tokens are free beyond those
-  that running prompts still need and the watermark, one page per running sequence; or if nothing runs. Nobody is
-  admitted in a step that preempted or paused somebody. That is the guard against thrashing, too: a preempted sequence
-  comes back only when all of it fits again.
+  that running prompts still need and the watermark, one page per running sequence; or if nothing runs. That is the
+  guard against thrashing, too: a preempted sequence comes back only when all of it fits and somebody has ended.
 """
 
 from limelight.actors.scheduling.fair_queue import FairQueue
@@ -42,7 +41,6 @@ class Batch:
         "_page_size",
         "_promised_pages",
         "_residents",
-        "_short_of_pages",
         "_waiting",
         "admitted",
         "chunks",
@@ -56,7 +54,6 @@ class Batch:
         self._residents = residents
         self._waiting = waiting
         self._promised_pages = 0
-        self._short_of_pages = False
         self._cut: list[PlannedChunk] = []
         self.chunks: list[PlannedChunk] = []
         self.admitted: list[Sequence] = []
@@ -81,7 +78,7 @@ class Batch:
     def admit_waiting(self) -> None:
         """Let waiting sequences sit down and give them their first chunks."""
         residents = self._residents
-        while self._left and residents.num_free_seats and not self._short_of_pages:
+        while self._left and residents.num_free_seats:
             sequence = self._waiting.first()
             if sequence is None or sequence.num_pending_tokens:
                 return
@@ -128,7 +125,6 @@ class Batch:
         wanted = sequence.num_wanted_tokens
         size = min(wanted, share, self._make_room(sequence))
         if not size:
-            self._short_of_pages = True
             return
         if size < wanted:
             size = self._whole_pages(sequence, size) or size
@@ -149,7 +145,6 @@ class Batch:
             self._residents.unseat(victim)
             self._waiting.push(victim)
             self.num_preempted += 1
-            self._short_of_pages = True
         return num_slots
 
     def _fits(self, sequence: Sequence, cached: list[int]) -> bool:

@@ -49,34 +49,21 @@ class InFlightStep:
     chunks: list[PlannedChunk]
 
 
-def spoiled_by(
-    failed: InFlightStep, later: Iterable[InFlightStep], pool: PagePool, page_size: int
-) -> tuple[set[int], list[PlannedChunk]]:
-    """What can't be trusted when `failed` has failed.
+def spoiled_by(failed: InFlightStep, later: Iterable[InFlightStep], pool: PagePool, page_size: int) -> set[int]:
+    """Pages that hold keys and values which can't be trusted when `failed` has failed.
 
-    A chunk of a later step is spoiled if its page table is one that a spoiled chunk wrote to, or holds a page that a
-    spoiled chunk wrote; what it wrote is then spoiled as well. A page handed out again after the writing step is not:
-    its new owner writes later.
+    What the failed step wrote is spoiled, and what a later step in flight wrote in a chunk that reads a spoiled page. A
+    page handed out again after the step that spoiled it is not: its new owner writes later.
+
+    With two steps in flight, a chunk of the later one is in the last step planned. So its sequence either has ended or
+    been reset, or still holds every page that the chunk reads: whoever must start again is found by its pages.
 
     Args:
         later: the steps in flight after `failed`, in order.
-
-    Returns:
-        the pages that still hold spoiled keys and values, and the spoiled chunks of the later steps.
     """
     pages: set[int] = set()
-    tables: set[int] = set()
-    chunks: list[PlannedChunk] = []
-
-    def spoil(chunk: PlannedChunk, number: int) -> None:
-        tables.add(id(chunk.pages))
-        pages.update(page for page in chunk.written_pages(page_size) if pool.allocated_at(page) <= number)
-
-    for chunk in failed.chunks:
-        spoil(chunk, failed.number)
-    for step in later:
+    for step in (failed, *later):
         for chunk in step.chunks:
-            if id(chunk.pages) in tables or not pages.isdisjoint(chunk.read_pages(page_size)):
-                spoil(chunk, step.number)
-                chunks.append(chunk)
-    return pages, chunks
+            if step is failed or not pages.isdisjoint(chunk.read_pages(page_size)):
+                pages.update(page for page in chunk.written_pages(page_size) if pool.allocated_at(page) <= step.number)
+    return pages

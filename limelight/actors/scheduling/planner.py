@@ -13,14 +13,12 @@ import msgspec
 from limelight.actors.scheduling.batch import Batch
 from limelight.actors.scheduling.fair_queue import FairQueue
 from limelight.actors.scheduling.in_flight import InFlightStep, spoiled_by
+from limelight.actors.scheduling.length_limits import set_limits
 from limelight.actors.scheduling.residents import Residents
 from limelight.actors.scheduling.sequence import Sequence
-from limelight.errors import ContextLengthExceeded, InvalidRequest
+from limelight.errors import InvalidRequest
 from limelight.generation import FinishReason
 from limelight.step import Capacity, Sampled, SampledLogprobs, Step, StepResult
-
-KV_CACHE_FULL = "kv_cache_full"
-"""`finish_details` of a sequence that has outgrown the whole KV pool."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +43,7 @@ class Planner:
 
     Args:
         prefix_caching: share pages of equal prefixes.
-        pipeline_depth: steps in flight, at most.
+        pipeline_depth: steps in flight at most, 1 or 2.
 
     Attributes:
         num_preemptions: sequences preempted so far.
@@ -54,6 +52,7 @@ class Planner:
     """
 
     def __init__(self, capacity: Capacity, *, prefix_caching: bool, pipeline_depth: int) -> None:
+        assert pipeline_depth in (1, 2), "finding what a failed step spoils relies on it"
         self._capacity = capacity
         self._pipeline_depth = pipeline_depth
         self._residents = Residents(capacity, prefix_caching=prefix_caching)
@@ -73,29 +72,10 @@ class Planner:
             ContextLengthExceeded: not even one token could be drawn, in the context or in the whole KV pool.
             InvalidRequest: the prompt is empty, or a live sequence has the same request id and index.
         """
-        num_prompt_tokens = sequence.num_prompt_tokens
-        limit, num_slots = self._capacity.max_model_len, self._capacity.num_pages * self._capacity.page_size
-        if not num_prompt_tokens:
-            raise InvalidRequest("the prompt has 0 tokens; at least 1 is needed")
-        if num_prompt_tokens >= limit:
-            raise ContextLengthExceeded(
-                f"the prompt has {num_prompt_tokens} tokens, but the context length is {limit} tokens, at least 1 of "
-                f"which is for the output; shorten the prompt by {num_prompt_tokens - limit + 1} tokens or more"
-            )
-        if num_prompt_tokens + 1 > num_slots:
-            raise ContextLengthExceeded(
-                f"the prompt has {num_prompt_tokens} tokens, but the whole KV cache holds {num_slots} tokens, at least "
-                f"1 of which is for the output; shorten the prompt by {num_prompt_tokens - num_slots + 1} tokens or "
-                "more, or run the engine with a larger kv_cache_bytes"
-            )
+        set_limits(sequence, self._capacity)
         choices = self._live.setdefault(sequence.request_id, {})
         if sequence.index in choices:
             raise InvalidRequest(f"choice {sequence.index} of request {sequence.request_id} exists already")
-        if sequence.max_tokens is not None:
-            limit = min(limit, num_prompt_tokens + sequence.max_tokens)
-        # A token needs a slot only when it is computed, so the pool holds one token less than the longest sequence.
-        sequence.max_length = min(limit, num_slots + 1)
-        sequence.limit_details = KV_CACHE_FULL if num_slots + 1 < limit else None
         sequence.rank = (1, sequence.priority, self._num_added)
         sequence.num_added_at = self._num_planned
         self._num_added += 1
@@ -167,13 +147,10 @@ class Planner:
         if failed is None:
             raise ValueError(f"step {number} has failed, but the steps in flight are {list(self._in_flight)}")
         later = [step for step in self._in_flight.values() if step.number > number]
-        pages, spoiled = spoiled_by(failed, later, self._residents.pool, self._capacity.page_size)
+        pages = spoiled_by(failed, later, self._residents.pool, self._capacity.page_size)
         lost = [chunk.sequence for chunk in failed.chunks if not chunk.stale]
         for sequence in lost:
             self._end(sequence)
-        for chunk in spoiled:
-            if not chunk.stale:
-                self._reset(chunk.sequence)
         for sequence in list(self._residents.running):
             if not pages.isdisjoint(sequence.pages):
                 self._reset(sequence)

@@ -155,19 +155,20 @@ def test_the_cache_is_looked_up_at_the_moment_of_scheduling():
 
 
 @depths
-def test_decodes_advance_in_every_step_of_a_long_prefill(depth):
+@pytest.mark.parametrize("priority", [0, -1])
+def test_decodes_advance_in_every_step_of_a_long_prefill(priority, depth):
     loop = ClosedLoop(capacity(num_pages=200, budget=32, max_model_len=2000), depth=depth)
     streams = [loop.add(f"s{number}", prompt(4, number), max_tokens=300) for number in range(3)]
     while not all(record.tokens for record in streams):
         if loop.plan() is None:
             loop.answer()
-    long = loop.add("long", prompt(1500), max_tokens=2)
+    long = loop.add("long", prompt(1500), max_tokens=2, priority=priority)
     seats = {record.sequence.seat for record in streams}
     first_step = loop.num_steps
     while not long.tokens:
         name = f"flow{loop.num_steps}"
         if loop.num_steps % 5 == 0 and (name, 0) not in loop.records:
-            loop.add(name, prompt(100, loop.num_steps), max_tokens=1)
+            loop.add(name, prompt(100, loop.num_steps), max_tokens=1, priority=priority)
         if (step := loop.plan()) is None:
             loop.answer()
         else:
@@ -187,6 +188,18 @@ def test_a_short_prompt_starts_beside_a_long_prefill_and_each_gets_half():
     assert [chunk.num_tokens for chunk in step.chunks] == [32, 20]
     loop.add("other", prompt(3000, 2), max_tokens=1)
     assert [chunk.num_tokens for chunk in loop.step().chunks] == [48, 16]
+    loop.run()
+
+
+def test_prompts_behind_decodes_use_the_budget_up_to_the_last_token():
+    loop = ClosedLoop(capacity())
+    for number in range(3):
+        loop.add(f"stream{number}", prompt(4, number), max_tokens=20)
+    loop.step()
+    for number in range(3, 6):
+        loop.add(f"prompt{number}", prompt(30, number), max_tokens=1)
+    assert [chunk.num_tokens for chunk in loop.step().chunks] == [1, 1, 1, 30, 30, 1]
+    assert [chunk.num_tokens for chunk in loop.step().chunks] == [1, 1, 1, 29]
     loop.run()
 
 

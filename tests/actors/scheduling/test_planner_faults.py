@@ -145,6 +145,16 @@ def test_a_preempted_sequence_may_end_with_its_token_in_flight():
     loop.run()
 
 
+def test_a_preempted_sequence_comes_back_only_when_its_token_in_flight_is_known():
+    loop, second = preempted_in_flight()
+    loop, second = preempted_in_flight(failing_step=loop.num_steps - 1)
+    loop.answer_newest_failure()
+    assert loop.records["first", 0].ended == "failed"
+    assert loop.plan() is None
+    loop.run()
+    assert second.ended == "finished"
+
+
 def test_a_preempted_sequence_is_lost_with_the_failed_step_that_carried_it():
     loop, second = preempted_in_flight()
     loop, second = preempted_in_flight(failing_step=loop.num_steps - 2)

@@ -95,22 +95,20 @@ class StreamedAnswer:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             try:
                 if wait.cancelled_caught:
-                    event = await self._next(events, send, KEEP_ALIVE)
+                    event = await self._next(events, send)
                 while event is not None:
                     await _send(send, b"".join(self._writer.frames(event)))
-                    event = await self._next(events, send, b"")
+                    event = await self._next(events, send)
                 ending = b"".join(self._writer.last_frames()) + DONE
             except LimelightError as error:
                 ending = frame(error_body(error, scope)) + DONE
             await _send(send, ending, more_body=False)
 
-    async def _next(self, events: Events, send: Send, at_once: bytes) -> Event | None:
+    async def _next(self, events: Events, send: Send) -> Event | None:
         """The next event; a comment goes out whenever it has been quiet for too long."""
         seconds = self._settings.keep_alive_seconds
         if seconds is None:
             return await events.next()
-        if at_once:
-            await _send(send, at_once)
         while True:
             with anyio.move_on_after(seconds) as wait:
                 return await events.next()

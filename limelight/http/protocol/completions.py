@@ -2,6 +2,7 @@
 
 import codecs
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
@@ -42,12 +43,11 @@ def completion_prompts(completion: CompletionRequest) -> list[TextPrompt | Token
         return [TextPrompt(prompt, special)]
     if not prompt:
         raise InvalidRequest("prompt is an empty list; send at least one prompt", param="prompt")
-    kind = type(prompt[0])
-    mixed = next((index for index, entry in enumerate(prompt) if type(entry) is not kind), None)
-    if mixed is not None:
-        raise InvalidRequest("prompt mixes strings, token ids and lists; use one kind", param=f"prompt[{mixed}]")
-    if kind is int:
-        return [TokensPrompt(tuple(entry for entry in prompt if isinstance(entry, int)))]
+    kinds = set(map(type, prompt))
+    if len(kinds) > 1:
+        raise InvalidRequest("prompt mixes strings, token ids and lists; use one kind", param="prompt")
+    if kinds == {int}:
+        return [TokensPrompt(cast("tuple[int, ...]", tuple(prompt)))]
     if len(prompt) > MAX_PROMPTS:
         raise InvalidRequest(f"prompt has {len(prompt)} prompts, at most {MAX_PROMPTS} are allowed", param="prompt")
     return [_prompt(entry, f"prompt[{index}]", special) for index, entry in enumerate(prompt)]

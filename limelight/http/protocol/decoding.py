@@ -12,12 +12,14 @@ import msgspec
 
 from limelight.errors import InvalidRequest, UnknownField, UnsupportedField
 from limelight.http.errors import shorten
-from limelight.http.protocol.fields import CHAT_ONLY_ELSEWHERE, OTHER_ENGINES, Effect, Field
+from limelight.http.protocol.fields import OTHER_ENGINES, SIBLING_FIELDS, Effect, Field
 from limelight.http.settings import UnknownFields
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 MAX_UNKNOWN_FIELDS = 64
+MAX_ENTRIES = 10_000
+"""Messages of a conversation; decoding more would hold up the event loop for too long."""
 NEAR_MISS = 0.8
 """Similarity (difflib's ratio) from which an unknown name counts as a misspelling."""
 
@@ -32,6 +34,7 @@ _LONE_SURROGATE = re.compile(
 )
 
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_entries = msgspec.json.Decoder(list[msgspec.Raw])
 _list_of_names = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
@@ -67,6 +70,7 @@ class Decoder(Generic[Body]):
             unknown = [name for name, value in given.items() if self._check(name, value)]
             unknown_within = self._unknown_within(given)
             body = self._decoder.decode(raw)
+            self._judge(given, unknown, unknown_within, unknown_fields)
         except msgspec.ValidationError as error:
             raise _invalid(str(error)) from None
         except msgspec.DecodeError as error:
@@ -75,13 +79,6 @@ class Decoder(Generic[Body]):
             raise InvalidRequest("The request body is not valid UTF-8") from None
         except RecursionError:
             raise InvalidRequest("The request body is nested too deeply") from None
-        if len(unknown) + len(unknown_within) > MAX_UNKNOWN_FIELDS:
-            raise UnknownField(f"The request has more than {MAX_UNKNOWN_FIELDS} unknown fields")
-        if unknown_fields != "ignore":
-            for name in unknown:
-                _check_unknown(name, name, given[name], tuple(self._fields), unknown_fields)
-            for field, path, name in unknown_within:
-                _check_unknown(path, name, msgspec.Raw(_NULL), tuple(self._nested[field]), unknown_fields)
         return body, (*unknown, *(path for _, path, _ in unknown_within))
 
     def _check(self, name: str, value: msgspec.Raw) -> bool:
@@ -93,6 +90,23 @@ class Decoder(Generic[Body]):
             raise UnsupportedField(f"{name} is not supported: {field.note}", param=name)
         return False
 
+    def _judge(
+        self,
+        given: Mapping[str, msgspec.Raw],
+        unknown: Sequence[str],
+        unknown_within: Sequence[tuple[str, str, str]],
+        unknown_fields: UnknownFields,
+    ) -> None:
+        """Raise for the unknown fields that may not be ignored."""
+        if len(unknown) + len(unknown_within) > MAX_UNKNOWN_FIELDS:
+            raise UnknownField(f"The request has more than {MAX_UNKNOWN_FIELDS} unknown fields")
+        if unknown_fields == "ignore":
+            return
+        for name in unknown:
+            _check_unknown(name, given[name], tuple(self._fields), unknown_fields)
+        for field, path, name in unknown_within:
+            _check_misspelling(path, name, tuple(self._nested[field]), unknown_fields)
+
     def _unknown_within(self, given: Mapping[str, msgspec.Raw]) -> list[tuple[str, str, str]]:
         """Field, path and name of every unknown name inside the nested objects."""
         found: list[tuple[str, str, str]] = []
@@ -100,6 +114,11 @@ class Decoder(Generic[Body]):
             raw = given.get(field)
             if raw is None or not bytes(raw).lstrip().startswith(b"["):
                 continue
+            num_entries = len(_entries.decode(raw))
+            if num_entries > MAX_ENTRIES:
+                raise InvalidRequest(
+                    f"{field} has {num_entries} entries, at most {MAX_ENTRIES} are allowed", param=field
+                )
             try:
                 entries = _list_of_names.decode(raw)
             except msgspec.ValidationError:
@@ -119,16 +138,18 @@ def _accepted(field: Field, value: msgspec.Raw) -> bool:
     return any(decoded == accepted and type(decoded) is type(accepted) for accepted in field.accepts)
 
 
-def _check_unknown(
-    path: str, name: str, value: msgspec.Raw, known: Sequence[str], unknown_fields: UnknownFields
-) -> None:
-    other = OTHER_ENGINES.get(name) if path == name else None
-    if other is not None:
-        if _accepted(other, value):
-            return
-        raise UnknownField(f"{name} is a field of another engine: {other.note}", param=path)
-    if path == name and name in CHAT_ONLY_ELSEWHERE:
-        raise UnknownField(f"{name} is not a field of this endpoint: {CHAT_ONLY_ELSEWHERE[name]}", param=path)
+def _check_unknown(name: str, value: msgspec.Raw, known: Sequence[str], unknown_fields: UnknownFields) -> None:
+    other = OTHER_ENGINES.get(name)
+    if other is None:
+        sibling = SIBLING_FIELDS.get(name)
+        if sibling is not None:
+            raise UnknownField(f"{name} is not a field of this endpoint: {sibling}", param=name)
+        _check_misspelling(name, name, known, unknown_fields)
+    elif not _accepted(other, value):
+        raise UnknownField(f"{name} is a field of another engine: {other.note}", param=name)
+
+
+def _check_misspelling(path: str, name: str, known: Sequence[str], unknown_fields: UnknownFields) -> None:
     meant = near_miss(name, known)
     shown = shorten(path, 80)
     if meant is not None:

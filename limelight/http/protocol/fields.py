@@ -225,7 +225,7 @@ OTHER_ENGINES: Mapping[str, Field] = {
 }
 """Names that mean something to another engine: sending one expects an effect, so it is not dropped in silence."""
 
-CHAT_ONLY_ELSEWHERE = {
+SIBLING_FIELDS: Mapping[str, str] = {
     "prompt": "use messages, or /v1/completions",
     "messages": "use prompt, or /v1/chat/completions",
     "input": "use messages (or prompt for /v1/completions)",

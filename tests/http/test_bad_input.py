@@ -130,6 +130,9 @@ async def test_numbers_that_are_none_are_refused(shared_client, literal):
         rb'{"model":"scripted","messages":[{"role":"user","content":[{"type":"text","text":"\ud83d"}]}]}',
         rb'{"model":"scripted","messages":[{"role":"user","content":"x"}],"stop":"\ud83d"}',
         rb'{"model":"scripted","messages":[{"role":"user","content":"x"}],"user":"\udfff"}',
+        rb'{"model":"scripted","messages":[{"role":"user","content":"x"}],"grammar":"\ud83d"}',
+        rb'{"model":"scripted","messages":[{"role":"user","content":"x"}],"tool_choice":"\ud83d"}',
+        rb'{"model":"scripted","messages":[{"role":"user","content":"x"}],"\ud83d":1}',
         rb'{"model":"\ud83d","messages":[{"role":"user","content":"x"}]}',
         rb'{"model":"scripted","messages":[{"role":"assistant","tool_calls":[{"function":{"name":"\ud83d","arguments":""}}]}]}',
     ],
@@ -138,6 +141,12 @@ async def test_half_a_surrogate_pair_is_a_400_that_says_so(shared_client, raw):
     for body in (raw, raw.replace(b'"model"', b'"stream":true,"model"')):
         error = error_of(await shared_client.post(CHAT, content=body), 400)
         assert "half of a character" in error["message"]
+
+
+async def test_a_conversation_of_too_many_messages_is_refused_before_it_costs_time(shared_client):
+    error = error_of(await shared_client.post(CHAT, json=chat_body(messages=HI * 10_001)), 400)
+    assert error["param"] == "messages"
+    assert "10001" in error["message"]
 
 
 async def test_a_whole_surrogate_pair_and_a_byte_order_mark_are_fine(shared_client):

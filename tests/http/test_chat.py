@@ -1,8 +1,15 @@
 """`/v1/chat/completions` over a real socket."""
 
+import random
+
+import msgspec
 import pytest
 
-from limelight.testing import babble, scripted_engine
+from limelight.engine import Engine
+from limelight.generation import Delta, FinishReason
+from limelight.http.protocol.chat import stop_reason
+from limelight.models.loaded_model import SamplingDefaults
+from limelight.testing import babble, scripted_engine, scripted_model
 from tests.http.wire import CHAT, HI, by_choice, chat_body, streamed
 
 pytestmark = pytest.mark.anyio
@@ -127,6 +134,58 @@ async def test_an_unfinished_assistant_message_can_be_continued(serve):
         await client.post(CHAT, json=chat_body(messages=conversation, add_generation_prompt=False))
     assert prompts[0].endswith(b"assistant: Sure, ")
     assert prompts[1].endswith(b"assistant: Sure, \n")
+
+
+async def test_values_that_are_left_out_are_the_models_own(serve):
+    heard = []
+
+    def load(config, report):
+        model = scripted_model(lambda turn: heard.append(turn.sampling) or 97)(config, report)
+        return msgspec.structs.replace(model, defaults=SamplingDefaults(temperature=0.25, top_k=7, max_tokens=3))
+
+    async with serve(Engine("scripted", loader=load)) as client:
+        answer = (await client.post(CHAT, json=chat_body(top_k=9))).json()
+        short = (await client.post(CHAT, json=chat_body(max_tokens=1))).json()
+    assert (heard[0].temperature, heard[0].top_k, heard[0].top_p) == (0.25, 9, 1.0)
+    assert answer["usage"]["completion_tokens"] == 3
+    assert short["usage"]["completion_tokens"] == 1
+
+
+def test_a_finer_reason_stands_beside_the_official_one():
+    assert stop_reason(Delta(finish_reason=FinishReason.LENGTH, finish_details="kv_cache_full")) == "kv_cache_full"
+    assert stop_reason(Delta(finish_reason=FinishReason.STOP, stop_reason="END")) == "END"
+    assert stop_reason(Delta(finish_reason=FinishReason.STOP)) is None
+
+
+async def test_streamed_and_whole_answers_are_the_same_for_any_bytes_and_stop_strings(serve):
+    letters = [*"aé東😀 ".encode(), 0xFF, 0x80, 256, 257]
+
+    def script(turn):
+        return random.Random(turn.sampling.seed * 1000 + turn.number).choice(letters)
+
+    async with serve(scripted_engine(script)) as client:
+        for seed in range(40):
+            request = chat_body(
+                seed=seed,
+                n=1 + seed % 3,
+                max_tokens=60,
+                ignore_eos=seed % 4 == 0,
+                logprobs=seed % 2 == 0,
+                stop=["aa", "é"],
+            )
+            whole = (await client.post(CHAT, json=request)).json()["choices"]
+            chunks = by_choice(streamed(await client.post(CHAT, json=request | {"stream": True})))
+            for choice in whole:
+                parts = chunks[choice["index"]]
+                text = "".join(part["delta"].get("content", "") for part in parts)
+                assert text == choice["message"]["content"]
+                assert (parts[-1]["finish_reason"], parts[-1]["stop_reason"]) == (
+                    choice["finish_reason"],
+                    choice["stop_reason"],
+                )
+                if choice["logprobs"]:
+                    entries = [entry for part in parts if part["logprobs"] for entry in part["logprobs"]["content"]]
+                    assert entries == choice["logprobs"]["content"]
 
 
 async def test_seed_minus_one_counts_as_no_seed(serve):

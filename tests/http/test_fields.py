@@ -190,11 +190,6 @@ async def test_text_controls_have_their_effect(serve):
         assert (await text(ignore_eos=True, max_tokens=20, skip_special_tokens=False))[0].count("<|end|>") > 1
 
 
-@pytest.mark.parametrize("name", sorted(OTHER_ENGINES))
-def test_no_other_engines_name_counts_as_a_misspelling_of_itself(name):
-    assert near_miss(name, tuple(CHAT_FIELDS)) != name
-
-
 async def test_another_engines_field_is_refused_with_advice_unless_it_changes_nothing(shared_client):
     for name, field in OTHER_ENGINES.items():
         error = error_of(await shared_client.post(CHAT, json=chat_body(**{name: "!"})), 400)

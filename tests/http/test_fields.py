@@ -1,5 +1,7 @@
 """Every request field does what the table says: generated from the official client's types and the table itself."""
 
+import pathlib
+import re
 import typing
 
 import pytest
@@ -253,3 +255,14 @@ async def test_unknown_message_fields_are_named_in_the_header(shared_client):
     messages = [{"role": "user", "content": "x", "id": "msg_1"}, {"role": "user", "content": "y", "id": "msg_2"}]
     answer = await shared_client.post(CHAT, json=chat_body(max_tokens=1, messages=messages))
     assert answer.headers["x-limelight-ignored-fields"] == "messages[].id"
+
+
+def test_the_documentation_lists_every_field_with_its_effect():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "http_api.md").read_text(encoding="utf-8")
+    listed = {
+        name: {"chat": chat, "completions": completions}
+        for name, chat, completions in re.findall(r"^\| `(\w+)` \| ([\w -]+) \| ([\w -]+) \|", page, re.MULTILINE)
+    }
+    for column, fields in (("chat", CHAT_FIELDS), ("completions", COMPLETION_FIELDS)):
+        effects = {name: row[column] for name, row in listed.items() if row[column] != "-"}
+        assert effects == {name: field.effect.value for name, field in fields.items()}

@@ -19,8 +19,10 @@ let running = null;
 // ---- talking to the server
 
 class ServerError extends Error {
-  constructor(status, message) {
-    super(message);
+  /** From the `error` object of an answer; faults of the server name the request, for its log. */
+  constructor(status, error) {
+    const message = error?.message ?? `The server answered ${status}`;
+    super(status >= 500 && error?.request_id ? `${message} (${error.request_id})` : message);
     this.status = status;
   }
 }
@@ -34,7 +36,7 @@ async function request(path, options = {}) {
   const response = await fetch(new URL(path, document.baseURI), { ...options, headers: headers() });
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
-  throw new ServerError(response.status, body?.error?.message ?? `The server answered ${response.status}`);
+  throw new ServerError(response.status, body?.error);
 }
 
 async function loadModel() {
@@ -88,7 +90,8 @@ async function ask(text) {
   try {
     await stream(thread, view, running.signal);
   } catch (error) {
-    if (error.name !== "AbortError") view.fail(error.message);
+    if (error.name === "AbortError") view.note = "stopped";
+    else view.fail(error.message);
     if (error.status === 401) retryWithKey();
   }
   running = null;
@@ -117,7 +120,7 @@ async function stream(thread, view, signal) {
     whole = data === "[DONE]";
     if (whole) continue;
     const chunk = JSON.parse(data);
-    if (chunk.error) throw new ServerError(500, chunk.error.message);
+    if (chunk.error) throw new ServerError(500, chunk.error);
     if (chunk.usage) view.tokens = chunk.usage.completion_tokens;
     const choice = chunk.choices[0];
     if (choice?.delta.content) view.add(choice.delta.content);
@@ -179,7 +182,6 @@ class AnswerView {
     if (count > 1 && seconds > 0) parts.push(`${((count - 1) / seconds).toFixed(1)} tokens/s`);
     parts.push(`first token after ${duration(this.#first - this.#asked)}`);
     parts.push(`${this.tokens === null ? "about " : ""}${count} tokens`);
-    if (this.tokens === null) parts.push("stopped");
     if (this.note) parts.push(this.note);
     return parts.join(" · ");
   }

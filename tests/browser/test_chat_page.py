@@ -166,7 +166,9 @@ async def test_an_error_is_shown_and_the_question_comes_back():
         await ready(page)
         await say(page, "hi")
         await page.wait_for_selector(".error")
-        assert "failed" in await page.locator(".error").inner_text()
+        shown = await page.locator(".error").inner_text()
+        assert "failed" in shown
+        assert "(req_" in shown
         assert await page.input_value("#prompt") == "hi"
 
 

@@ -1,4 +1,4 @@
-"""From an `EngineConfig` to a `LoadedModel`: files, device, weights, memory plan, KV pool, warm-up; blocks for seconds."""
+"""From an `EngineConfig` to a `LoadedModel`: files, device, weights, memory plan, KV pool, warm-up. Blocking."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -68,8 +68,12 @@ class Batch:
         self._released.append(sequence.seat)
         self._free_pages = sequence.pages + self._free_pages
 
-    def step(self, *cuts: tuple[Running, int]) -> None:
-        """Run one step with so many tokens of each sequence; one that reaches its last token draws the next."""
+    def step(self, *cuts: tuple[Running, int]) -> list[Running]:
+        """Run one step with so many tokens of each sequence; one that reaches its last token draws the next.
+
+        Returns:
+            the sequences that drew, in the order of the logits.
+        """
         chunks = [self._chunk(sequence, num_tokens) for sequence, num_tokens in cuts]
         step = Step(number=self._number, chunks=tuple(chunks), taken=tuple(self._taken), released=tuple(self._released))
         self._number += 1
@@ -79,6 +83,7 @@ class Batch:
             if sampled is not None:
                 sequence.drawn.append(sampled)
                 sequence.tokens += sampled.token_ids
+        return [sequence for (sequence, _), chunk in zip(cuts, chunks, strict=True) if chunk.sample]
 
     def generate(self, sequence: Running, num_tokens: int) -> list[int]:
         """Run the sequence alone until it has drawn `num_tokens`."""

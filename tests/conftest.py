@@ -33,3 +33,14 @@ def scripted_server() -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline().rpartition(" ")[2].strip()
         process.terminate()
+
+
+@pytest.fixture(scope="module")
+def one_torch_thread() -> Iterator[None]:
+    """For tests on tiny tensors: on busy machines torch's threads wait for each other far longer than they compute."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -16,6 +16,7 @@ from limelight.models.llama import parameter_shapes, weights_bytes
 from tests.models.sequences import Batch, Running
 from tests.models.tiny_models import SMALL, VOCAB_SIZE, Rig, saved, tiny_llama, tiny_mistral
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 TOLERANCE = 1e-4
 LLAMA3 = {
     "rope_type": "llama3",

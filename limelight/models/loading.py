@@ -82,7 +82,7 @@ def choose_device(name: str) -> torch.device:
     """
     usable = torch.cuda.is_available()
     if name == "cuda" and not usable:
-        reason = "finds no usable NVIDIA GPU" if torch.backends.cuda.is_built() else "is a build without CUDA"
+        reason = "finds no usable NVIDIA GPU" if torch.version.cuda else "is a build without CUDA"
         raise ConfigError(f'device is "cuda", but torch {torch.__version__} {reason}; use "cpu" or "auto"')
     return torch.device("cuda" if usable and name != "cpu" else "cpu")
 

@@ -90,9 +90,7 @@ def test_other_dtypes_run(folder: Path, dtype: str) -> None:
 
 
 def test_a_context_longer_than_the_models_positions_is_refused(folder: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"max_model_len is 129, .* positions end at 128; use at most 128"
-    ):
+    with pytest.raises(ConfigError, match=r"max_model_len is 129, .* positions end at 128; use at most 128"):
         load(folder, max_model_len=129)
 
 

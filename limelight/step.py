@@ -60,8 +60,8 @@ class SeatTaken(msgspec.Struct, frozen=True, kw_only=True):
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """A sequence's share of a step: tokens at positions `start` to `start + num_tokens - 1`.
 
-    `start` may lie beyond the end of the seat's last chunk: the pages between were computed for others meanwhile and come
-    with `new_pages`.
+    `start` may lie beyond the end of the seat's last chunk: the pages between were computed for others meanwhile and
+    come with `new_pages`.
 
     Attributes:
         token_ids: the `num_tokens` input tokens, or None: exactly one token, the last one drawn for this seat, which

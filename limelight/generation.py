@@ -207,7 +207,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         index: which choice, 0 to n-1.
         logprobs: None unless asked for.
-        stop_reason: the stop string or stop token id that ended the choice, else None.
+        stop_reason: the stop string, or the one of `stop_token_ids`, that ended the choice, else None.
         finish_details: a finer reason than `finish_reason` ("kv_cache_full"), else None.
         usage: set on the last delta of the whole request, else None.
     """

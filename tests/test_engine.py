@@ -21,7 +21,7 @@ from limelight.errors import (
     StepFailure,
 )
 from limelight.generation import Delta, FinishReason, SamplingParams
-from limelight.testing import END, babble, echo, scripted_engine
+from limelight.testing import babble, echo, scripted_engine
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def test_generate_returns_the_whole_answer_and_usage():
     assert generation.text == "hello there"
     assert generation.prompt == "hi"
     assert generation.outputs[0].finish_reason is FinishReason.STOP
-    assert generation.outputs[0].stop_reason == END
+    assert generation.outputs[0].stop_reason is None, "the model's own end"
     assert (generation.usage.prompt_tokens, generation.usage.completion_tokens) == (3, 12)
 
 
@@ -136,10 +136,21 @@ async def test_the_prompt_of_many_choices_is_computed_once():
 async def test_a_prompt_too_long_for_the_context_is_answered_at_once():
     async with scripted_engine(babble, max_model_len=64) as engine:
         for length in (64, 65, 5000):
-            with anyio.fail_after(1), pytest.raises(ContextLengthExceeded, match=rf"{length} tokens.*holds 64"):
+            with anyio.fail_after(1), pytest.raises(ContextLengthExceeded, match=rf"{length} tokens.*length is 64"):
                 await engine.generate(list(b"x" * length), ENDLESS)
         assert (await engine.generate(list(b"x" * 63), ENDLESS)).usage.completion_tokens == 1
         assert idle(engine)
+
+
+async def test_a_refusal_names_the_field_that_the_client_sent():
+    async with scripted_engine(babble, max_model_len=64, num_pages=3) as engine:
+        for length in (70, 60):
+            with pytest.raises(ContextLengthExceeded) as refusal:
+                await engine.generate(list(b"x" * length), ENDLESS)
+            assert refusal.value.param == "prompt"
+            with pytest.raises(ContextLengthExceeded) as refusal:
+                await engine.chat([{"role": "user", "content": "x" * (length - 17)}], ENDLESS)
+            assert refusal.value.param == "messages"
 
 
 async def test_a_prompt_larger_than_the_whole_pool_is_answered_at_once_and_blocks_nobody():

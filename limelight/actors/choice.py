@@ -52,7 +52,9 @@ class Choice:
         text = "".join(released)
         if self._matcher.matched is not None:
             return self._finish(text, FinishReason.STOP, self._matcher.matched, None)
-        return self._finish(text, generated.finish_reason, generated.stop_token_id, generated.finish_details)
+        asked_for = generated.stop_token_id in (self._sampling.stop_token_ids or ())
+        stop_reason = generated.stop_token_id if asked_for else None  # the model's own end is no news to a client
+        return self._finish(text, generated.finish_reason, stop_reason, generated.finish_details)
 
     def _feed(self, token_id: int, logprobs: SampledLogprobs | None, silent: bool) -> str:
         start = self._num_fed

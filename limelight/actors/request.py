@@ -22,7 +22,7 @@ from limelight.actors.messages import (
     ToTokenizer,
 )
 from limelight.errors import ContextLengthExceeded, LimelightError, RequestCancelled
-from limelight.generation import GenerationRequest, Usage
+from limelight.generation import ChatPrompt, GenerationRequest, Usage
 from limelight.models.loaded_model import LoadedModel
 
 
@@ -73,11 +73,17 @@ class RequestActor:
             cached_tokens=self._cached_tokens or 0,
         )
 
+    @property
+    def _prompt_field(self) -> str:
+        return "messages" if isinstance(self.request.prompt, ChatPrompt) else "prompt"
+
     async def run(self) -> None:
         """Live until the last choice has finished, an error, or `cancel`. Always leaves an ended log."""
         with self._scope:
             try:
                 await self._generate()
+            except ContextLengthExceeded as error:
+                self.log.end(ContextLengthExceeded(error.message, param=self._prompt_field))
             except LimelightError as error:
                 self.log.end(error)
             except Exception as error:  # noqa: BLE001 - a bug in this request's own text handling ends this request only
@@ -112,13 +118,6 @@ class RequestActor:
                         raise error
 
     def _submit(self, encoded: Encoded) -> None:
-        num_tokens, limit = len(encoded.token_ids), self._model.capacity.max_model_len
-        if num_tokens >= limit:
-            raise ContextLengthExceeded(
-                f"the prompt has {num_tokens} tokens, but the context holds {limit} including at least one of output; "
-                f"shorten the prompt to at most {limit - 1} tokens",
-                param="prompt",
-            )
         self.prompt_token_ids = encoded.token_ids
         self.prompt_text = encoded.text
         request, sampling = self.request, self.request.sampling

@@ -5,6 +5,7 @@ readers. Nothing here compresses; `no-cache` and `x-accel-buffering` ask proxies
 """
 
 import codecs
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
@@ -18,8 +19,11 @@ from limelight.errors import LimelightError
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
 from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import error_body
+from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
 from limelight.http.streams import Event, Events, open_streams, read_together
+
+logger = logging.getLogger(__name__)
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -102,6 +106,10 @@ class StreamedAnswer:
                 ending = b"".join(self._writer.last_frames()) + DONE
             except LimelightError as error:
                 ending = frame(error_body(error, scope)) + DONE
+            except Exception:  # a bug: the status line is out, so only a frame can still say so
+                logger.exception("request %s failed after its headers", request_id(scope))
+                bug = LimelightError("The server failed while it wrote this answer")
+                ending = frame(error_body(bug, scope)) + DONE
             await _send(send, ending, more_body=False)
 
     async def _next(self, events: Events, send: Send) -> Event | None:

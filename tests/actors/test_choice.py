@@ -50,9 +50,14 @@ def test_each_token_is_sent_in_its_own_turn_when_nothing_can_match():
 def test_the_end_token_is_reported_but_not_shown():
     choice, deltas = run([*b"hi", END])
     assert text_of(deltas) == "hi"
-    assert deltas[-1].stop_reason == END
+    assert deltas[-1].stop_reason is None
     assert deltas[-1].token_ids == (END,)
     assert choice.num_tokens == 3
+
+
+def test_a_stop_token_of_the_request_names_itself():
+    _, deltas = run([*b"hi", END], stop_token_ids=[END])
+    assert deltas[-1].stop_reason == END
 
 
 def test_a_stop_string_cuts_the_text_and_names_itself():

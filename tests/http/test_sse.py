@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limelight.generation import AlternativeToken, Delta, TokenLogprob
+from limelight.generation import AlternativeToken, Delta, GenerationRequest, SamplingParams, TextPrompt, TokenLogprob
 from limelight.http import HttpSettings
-from limelight.http.sse import KEEP_ALIVE, pieces
+from limelight.http.sse import KEEP_ALIVE, StreamedAnswer, pieces
 from limelight.testing import scripted_engine
 from tests.http.wire import (
     CHAT,
@@ -224,3 +224,32 @@ def test_text_without_logprobs_is_cut_and_nothing_is_lost(text):
 def test_a_delta_with_nothing_new_has_no_pieces():
     assert list(pieces(Delta())) == []
     assert list(pieces(Delta(logprobs=()))) == []
+
+
+@pytest.mark.anyio
+async def test_a_bug_after_the_headers_ends_the_stream_with_one_error_frame(monkeypatch):
+    class BrokenWriter:
+        def frames(self, event):
+            raise ZeroDivisionError("secret detail")
+
+        def last_frames(self):
+            return iter(())
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def receive():
+        await anyio.sleep_forever()
+
+    request = GenerationRequest(request_id="r", prompt=TextPrompt("hi"), sampling=SamplingParams(max_tokens=2))
+    async with scripted_engine("hello") as engine:
+        answer = StreamedAnswer(engine, [request], BrokenWriter(), HttpSettings(), {})
+        await answer({"type": "http", "headers": []}, receive, send)
+    body = b"".join(message.get("body", b"") for message in sent)
+    assert body.count(b'data: {"error"') == 1
+    assert body.endswith(b"data: [DONE]\n\n")
+    assert b"secret" not in body
+    assert b"ZeroDivision" not in body
+    assert sent[-1]["more_body"] is False

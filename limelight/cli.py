@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+SPIN_COUNT = "1000"
+"""Rounds for which torch's OpenMP threads spin before they sleep. By default that takes milliseconds, and where other
+processes use the cores, it takes them from the very thread that is waited for (docs/log.md: up to ten times slower)."""
 
 
 def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = None) -> int:
@@ -27,6 +30,8 @@ def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = 
         loader: what loads the model, as for `Engine`; for programs that bring their own.
     """
     options = build_parser(os.environ).parse_args(arguments)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read once, when torch is loaded
     try:
         return _run(options, loader)
     except (ConfigError, InvalidRequest) as error:

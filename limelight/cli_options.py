@@ -32,9 +32,9 @@ examples:
   limelight serve model.gguf --max-model-len 4096 --kv-cache-memory 2GiB
   LIMELIGHT_API_KEY=secret limelight serve --host 0.0.0.0
 
-then:
+then (NAME is printed at the start):
   curl http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{"model": "MODEL", "messages": [{"role": "user", "content": "Hello"}], "stream": true}'
+    -d '{"model": "NAME", "messages": [{"role": "user", "content": "Hello"}], "stream": true}'
 
 Ctrl-C or SIGTERM stops accepting, lets running streams finish (see --drain-timeout) and ends; once more ends at once.
 """

@@ -1,11 +1,15 @@
 """Fixtures of all tests: asynchronous tests are marked `anyio` and run on asyncio."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# As the command line does, and before torch is loaded: threads that wait must not take the cores from those that work.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 SCRIPTED_SERVER = """
 from limelight.cli import main

@@ -529,6 +529,22 @@ def test_a_conversation_that_no_longer_fits_is_told_and_can_be_reset() -> None:
     assert "user: ok" in output
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_waiting_threads_of_torch_spin_briefly_unless_told_otherwise(
+    given: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert main(["serve", "--ssl-certfile", "/no/such.pem"]) == 2
+    assert os.environ.get("GOMP_SPINCOUNT") == expected
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+
+
 # ---- the terminal
 
 

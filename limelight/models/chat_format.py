@@ -1,16 +1,19 @@
 """A conversation -> the prompt text, by the chat template that comes with the model. Imports no transformers."""
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from limelight.errors import InvalidRequest
+from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt
 from limelight.models.chat_messages import plain, template_messages
 from limelight.models.chat_template import ChatTemplate, TemplateRefusal
 from limelight.models.fields import Fields
 from limelight.models.tokenizer_settings import read_tokenizer_settings
+
+logger = logging.getLogger(__name__)
 
 CONTINUE_MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 """Written after the final message and found again in the rendered text. The space shows whether the template trims."""
@@ -26,14 +29,14 @@ GGUF_TOKEN_KEYS = {
 class JinjaChatFormat:
     """A `ChatFormat` over one Jinja template, or several by name. Renders as transformers' `apply_chat_template`.
 
+    A template that is not valid Jinja does not keep a model from serving plain prompts: it is reported in the log, and
+    conversations that need it are refused with the reason.
+
     Args:
         templates: source, or name -> source; "tool_use" serves requests with tools, "default" the others. None or
             empty: every conversation is refused.
         special_tokens: template variables such as `bos_token`.
         now: the local time, for templates that write today's date.
-
-    Raises:
-        CheckpointError: a template is not valid Jinja.
     """
 
     def __init__(
@@ -44,7 +47,14 @@ class JinjaChatFormat:
         now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
     ) -> None:
         named = {"default": templates} if isinstance(templates, str) else dict(templates or {})
-        self._templates = {name: ChatTemplate(source, now=now) for name, source in named.items()}
+        self._templates: dict[str, ChatTemplate] = {}
+        self._broken: dict[str, str] = {}
+        for name, source in named.items():
+            try:
+                self._templates[name] = ChatTemplate(source, now=now)
+            except CheckpointError as error:
+                self._broken[name] = error.message
+                logger.warning("%s; conversations that need it will be refused", error.message)
         self._special_tokens = dict(special_tokens or {})
 
     def render(self, prompt: ChatPrompt) -> str:
@@ -86,6 +96,10 @@ class JinjaChatFormat:
         for name in wanted:
             if name in self._templates:
                 return self._templates[name]
+            if name in self._broken:
+                raise InvalidRequest(
+                    f"{self._broken[name]}; send the whole prompt as text to /v1/completions instead", param="messages"
+                )
         known = f" (it has only {', '.join(self._templates)})" if self._templates else ""
         raise InvalidRequest(
             f"the model has no chat template{known}; send the whole prompt as text to /v1/completions instead",
@@ -106,7 +120,7 @@ def load_chat_format(folder: Path) -> JinjaChatFormat:
     """The chat format of a model folder in Hugging Face layout.
 
     Raises:
-        CheckpointError: a file is unreadable, or a template is not valid Jinja.
+        CheckpointError: a file is unreadable.
     """
     settings = read_tokenizer_settings(folder)
     return JinjaChatFormat(settings.chat_templates, settings.named_tokens)
@@ -116,7 +130,7 @@ def chat_format_from_gguf(metadata: Mapping[str, Any]) -> JinjaChatFormat:
     """The chat format in a GGUF file's metadata: `tokenizer.chat_template`, and `tokenizer.chat_template.NAME`.
 
     Raises:
-        CheckpointError: a value is malformed, or a template is not valid Jinja.
+        CheckpointError: a value is malformed.
     """
     fields = Fields(metadata, "GGUF metadata")
     prefix = "tokenizer.chat_template"

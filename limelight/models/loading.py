@@ -18,11 +18,11 @@ from limelight.models.gguf_checkpoint import GgufCheckpoint
 from limelight.models.gguf_vocabulary import vocabulary_from_gguf
 from limelight.models.hub import model_name, resolve
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
-from limelight.models.loaded_model import ChatFormat, LoadedModel, Vocabulary
+from limelight.models.loaded_model import ChatFormat, LoadedModel
 from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_memory
 from limelight.models.spec import ModelSpec
 from limelight.models.step_executor import TorchStepExecutor
-from limelight.models.vocabulary import load_vocabulary
+from limelight.models.vocabulary import TokenizersVocabulary, load_vocabulary
 from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step
 
 Report = Callable[[str, float | None], None]
@@ -68,7 +68,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         chat_format=chat_format,
         executor=executor,
         capacity=capacity,
-        eos_token_ids=spec.eos_token_ids,
+        eos_token_ids=spec.eos_token_ids | vocabulary.eos_token_ids,
         defaults=checkpoint.sampling_defaults,
         memory_plan=plan.table(),
     )
@@ -141,7 +141,7 @@ def _load_weights(
         )
 
 
-def _text_side(path: Path, checkpoint: Checkpoint) -> tuple[Vocabulary, ChatFormat]:
+def _text_side(path: Path, checkpoint: Checkpoint) -> tuple[TokenizersVocabulary, ChatFormat]:
     """Vocabulary and chat template, from the same files as the weights."""
     if isinstance(checkpoint, GgufCheckpoint):
         return vocabulary_from_gguf(checkpoint.metadata), chat_format_from_gguf(checkpoint.metadata)

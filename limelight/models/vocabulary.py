@@ -28,6 +28,7 @@ class TokenizersVocabulary:
     Args:
         special_token_ids: control tokens, beside those that the tokenizer itself marks as special.
         prefix, suffix: ids that `add_special_tokens` puts around a text, beside what the tokenizer itself adds.
+        eos_token_ids: ends of a text by the tokenizer's own settings.
         piece_of: token id -> written form or None; default: the tokenizer's own table.
 
     Raises:
@@ -41,11 +42,13 @@ class TokenizersVocabulary:
         special_token_ids: Iterable[int] = (),
         prefix: Sequence[int] = (),
         suffix: Sequence[int] = (),
+        eos_token_ids: Iterable[int] = (),
         piece_of: Callable[[int], str | None] | None = None,
     ) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         added_tokens = tokenizer.get_added_tokens_decoder()
+        self.eos_token_ids = frozenset(eos_token_ids)
         self._tokenizer = tokenizer
         self._prefix = list(prefix)
         self._suffix = list(suffix)
@@ -119,12 +122,14 @@ def load_vocabulary(folder: Path) -> TokenizersVocabulary:
     tokenizer = _read_tokenizer(path) if path.is_file() else _convert_tokenizer(folder)
     _add_tokens(tokenizer, settings, folder)
     special_token_ids = _add_special_tokens(tokenizer, settings)
+    eos_token_ids = _token_ids(tokenizer, settings, "eos_token")
     adds_nothing = tokenizer.num_special_tokens_to_add(False) == 0
     return TokenizersVocabulary(
         tokenizer,
         special_token_ids=special_token_ids,
         prefix=_token_ids(tokenizer, settings, "bos_token") if adds_nothing and settings.add_bos_token else (),
-        suffix=_token_ids(tokenizer, settings, "eos_token") if adds_nothing and settings.add_eos_token else (),
+        suffix=eos_token_ids if adds_nothing and settings.add_eos_token else (),
+        eos_token_ids=eos_token_ids,
     )
 
 

@@ -187,9 +187,18 @@ def test_a_template_stays_in_its_sandbox(template: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["{% if %}", "{{ a", "{% unknown %}", "{% generation %}"])
-def test_an_invalid_template_is_a_fault_of_the_model(source: str) -> None:
-    with pytest.raises(CheckpointError, match=r"not valid Jinja \(line 1"):
-        JinjaChatFormat(source)
+def test_an_invalid_template_is_reported_and_refuses_conversations_only(
+    source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat_format = JinjaChatFormat(source)
+    assert "not valid Jinja (line 1" in caplog.text
+    with pytest.raises(InvalidRequest, match=r"not valid Jinja \(line 1.*/v1/completions"):
+        chat_format.render(prompt([USER]))
+
+
+def test_a_valid_template_beside_an_invalid_one_is_used() -> None:
+    chat_format = JinjaChatFormat({"default": CHATML, "tool_use": "{% if %}"})
+    assert chat_format.render(prompt([USER]))
 
 
 @pytest.mark.parametrize("templates", [None, {}, {"tool_use": CHATML}])

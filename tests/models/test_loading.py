@@ -1,5 +1,7 @@
 """From a configuration to a model that is ready for its first step."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,16 @@ def test_a_folder_becomes_a_model_that_generates(folder: Path) -> None:
     with torch.inference_mode():
         expected = tiny_llama(vocab_size=258)(torch.tensor([sequence.tokens[:-1]])).logits[0, len(prompt) - 1 :]
     assert sequence.output == expected.argmax(-1).tolist()
+
+
+def test_the_end_token_of_the_tokenizer_ends_a_text_too(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for name in ("config.json", "generation_config.json"):
+        settings = json.loads((copy / name).read_text())
+        (copy / name).write_text(json.dumps({**settings, "eos_token_id": 256}))
+    assert load(copy).eos_token_ids == {256}
+    (copy / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<stop>"}))
+    assert load(copy).eos_token_ids == {256, 257}
 
 
 def test_a_sequence_may_fill_the_whole_context(folder: Path) -> None:

@@ -21,6 +21,7 @@ _SAME_NAME = (
     "presence_penalty",
     "frequency_penalty",
     "repetition_penalty",
+    "stop",
     "stop_token_ids",
     "include_stop_str_in_output",
     "ignore_eos",
@@ -107,6 +108,4 @@ def sampling_params(
     given: dict[str, Any] = {name: getattr(fields, name) for name in _SAME_NAME if getattr(fields, name) is not None}
     if fields.seed is not None:
         given["seed"] = None if fields.seed == -1 else fields.seed
-    if fields.stop is not None:
-        given["stop"] = fields.stop or None
     return msgspec.structs.replace(defaults, **given, max_tokens=max_tokens, logprobs=logprobs)

@@ -99,6 +99,8 @@ class StreamedAnswer:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             try:
                 if wait.cancelled_caught:
+                    # A middleware that holds the headers back until it sees a body lets them go now.
+                    await send({"type": "http.response.body", "body": b"", "more_body": True})
                     event = await self._next(events, send)
                 while event is not None:
                     await _send(send, b"".join(self._writer.frames(event)))

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 import anyio
+import msgspec
 import uvicorn
 
 from limelight.cli_options import allowed_hosts, api_keys, engine_config, is_loopback
@@ -108,6 +109,9 @@ async def _serve(
     try:
         if engine.model.memory_plan:
             say(engine.model.memory_plan)
+        recommended = msgspec.structs.asdict(engine.model.defaults)
+        if values := ", ".join(f"{name} {value}" for name, value in recommended.items() if value is not None):
+            say(f"sampling     {values} where a request says nothing")
         try:
             listener.listen(BACKLOG)
         except OSError as error:  # somebody else was quicker, while we loaded

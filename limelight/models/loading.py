@@ -16,7 +16,7 @@ from limelight.models.checkpoint import Checkpoint, check_parameters, open_check
 from limelight.models.free_memory import free_memory_bytes
 from limelight.models.gguf_checkpoint import GgufCheckpoint
 from limelight.models.gguf_vocabulary import vocabulary_from_gguf
-from limelight.models.hub import model_name, resolve
+from limelight.models.hub import DEFAULT_SAMPLING, model_name, resolve
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.loaded_model import ChatFormat, LoadedModel
 from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_memory
@@ -69,7 +69,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         executor=executor,
         capacity=capacity,
         eos_token_ids=spec.eos_token_ids | vocabulary.eos_token_ids,
-        defaults=checkpoint.sampling_defaults,
+        defaults=DEFAULT_SAMPLING if config.model is None else checkpoint.sampling_defaults,
         memory_plan=plan.table(),
     )
 

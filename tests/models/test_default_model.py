@@ -126,6 +126,11 @@ def test_a_seeded_sequence_draws_the_same_alone_and_among_others(loaded: LoadedM
     assert run([5, 8], 1) == alone
 
 
+def test_the_default_model_recommends_what_its_card_does(loaded: LoadedModel) -> None:
+    assert (loaded.defaults.temperature, loaded.defaults.top_p) == (0.2, 0.9)
+    assert loaded.defaults.params().max_tokens is None
+
+
 def test_the_default_model_is_loaded_whole(loaded: LoadedModel) -> None:
     assert loaded.name == "SmolLM2-135M-Instruct"
     assert loaded.capacity.vocab_size == 49152

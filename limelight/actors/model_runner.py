@@ -5,6 +5,7 @@ completion thread. So the next step can be enqueued while the device still works
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,8 @@ from limelight.errors import EngineFailed
 from limelight.models.loaded_model import LoadedModel
 from limelight.step import Step, StepExecutor, StepResult
 
+logger = logging.getLogger(__name__)
+
 
 class ModelRunner:
     """Runs steps in order and reports each exactly once, in order, to the scheduler.
@@ -26,6 +29,9 @@ class ModelRunner:
     Args:
         inbox: at most the steps in flight, and one `DeviceLost`.
         scheduler: who is told.
+
+    Raises:
+        RuntimeError: the system has no thread left to give.
     """
 
     name = "model runner"
@@ -36,7 +42,11 @@ class ModelRunner:
         self._loop = asyncio.get_running_loop()
         self._executor: StepExecutor | None = None  # set and used on the submit thread only
         self._submit_thread = WorkerThreads("limelight-submit")
-        self._completion_thread = WorkerThreads("limelight-complete")
+        try:
+            self._completion_thread = WorkerThreads("limelight-complete")
+        except BaseException:
+            self._submit_thread.end()
+            raise
 
     async def load(self, loader: Callable[[], LoadedModel]) -> LoadedModel:
         """Run `loader` on the submit thread and keep the executor that it makes.
@@ -65,9 +75,11 @@ class ModelRunner:
                         raise EngineFailed(f"the device is lost: {type(error).__name__}: {error}") from error
 
     async def close(self) -> None:
-        """Wait for the step in hand, close the executor on its own thread, end both threads. Idempotent."""
+        """Wait for the submitted steps, close the executor on its own thread, end both threads. Idempotent.
+
+        The threads do this by themselves: a wait that is cancelled leaves nothing behind.
+        """
         await self._submit_thread.close(last=self._close_executor)
-        await self._completion_thread.close()
 
     # ---- on the submit thread
 
@@ -91,9 +103,15 @@ class ModelRunner:
         self._completion_thread.put(partial(self._complete, step.number, wait, started))
 
     def _close_executor(self) -> None:
-        if self._executor is not None:
-            self._executor.close()
-            self._executor = None
+        self._completion_thread.end()
+        self._completion_thread.join()
+        executor, self._executor = self._executor, None
+        if executor is None:
+            return
+        try:
+            executor.close()
+        except Exception:  # the engine must end all the same
+            logger.exception("closing the model failed; its memory may not have been given back")
 
     # ---- on the completion thread
 
@@ -120,5 +138,10 @@ def _set_result(outcome: "asyncio.Future[LoadedModel]", model: LoadedModel) -> N
 
 
 def _set_exception(outcome: "asyncio.Future[LoadedModel]", error: BaseException) -> None:
-    if not outcome.done():
-        outcome.set_exception(error if isinstance(error, Exception) else EngineFailed(f"loading stopped: {error!r}"))
+    if outcome.done():
+        return
+    if not isinstance(error, Exception) or isinstance(error, StopIteration):  # a future takes no StopIteration
+        failure = EngineFailed(f"loading stopped: {error!r}")
+        failure.__cause__ = error
+        error = failure
+    outcome.set_exception(error)

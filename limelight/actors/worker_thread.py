@@ -5,6 +5,7 @@ and leave idle threads behind.
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -18,6 +19,9 @@ class WorkerThreads:
     Args:
         name: prefix of the threads' names.
         count: with one thread, jobs run strictly in order.
+
+    Raises:
+        RuntimeError: the system has no thread left to give; those that had started end again.
     """
 
     def __init__(self, name: str, count: int = 1) -> None:
@@ -28,37 +32,57 @@ class WorkerThreads:
             threading.Thread(target=self._work, args=(ended,), name=f"{name}-{number}", daemon=True)
             for number, ended in enumerate(self._ended)
         ]
-        for thread in self._threads:
-            thread.start()
+        self._ending = False
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self.end()
+            raise
 
     def put(self, job: Job) -> None:
         """Queue a job; never waits."""
         self._jobs.put(job)
 
-    async def close(self, last: Job | None = None) -> None:
-        """Drop what is queued, run `last`, end the threads and wait for them without blocking the loop. Idempotent.
-
-        A job that is running is waited for: a thread cannot be stopped from outside.
-        """
-        while True:
-            try:
+    def drop_queued(self) -> None:
+        """Forget the jobs that no thread has begun."""
+        with contextlib.suppress(Empty):
+            while True:
                 self._jobs.get_nowait()
-            except Empty:
-                break
-        if last is not None and self._threads:
+
+    def end(self, last: Job | None = None) -> None:
+        """Let the threads end after what is queued, and then `last`. From any thread, idempotent, never waits."""
+        if self._ending:
+            return
+        self._ending = True
+        if last is not None:
             self._jobs.put(last)
         for _ in self._threads:
             self._jobs.put(None)
-        for ended in self._ended:
-            await ended
+
+    async def close(self, last: Job | None = None) -> None:
+        """Drop what is queued, run `last`, end the threads and wait for them without blocking the loop. Idempotent.
+
+        A job that is running is waited for: a thread cannot be stopped from outside. If the wait is cancelled, the
+        threads still end by themselves.
+        """
+        if not self._ending:
+            self.drop_queued()
+            self.end(last)
+        await asyncio.wait(self._ended)
+        self.join()  # the last act of each thread was to resolve its future
+
+    def join(self) -> None:
+        """Block until the threads have ended; for other threads than the loop's."""
         for thread in self._threads:
-            thread.join()  # its last act was to resolve `ended`
-        self._threads.clear()
+            thread.join()
 
     def _work(self, ended: "asyncio.Future[None]") -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-        post(self._loop, _resolve, ended)
+        try:
+            while (job := self._jobs.get()) is not None:
+                job()
+        finally:  # also if a job breaks its promise, or `close` would wait for ever
+            post(self._loop, _resolve, ended)
 
 
 def post(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: object) -> None:

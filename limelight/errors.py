@@ -4,7 +4,8 @@ Each class carries, as class data, the HTTP status and the `code` and `type` of 
 `http/` maps an error without knowing it. A message names the value, the limit and the fix.
 """
 
-from typing import ClassVar
+import copy
+from typing import ClassVar, Self
 
 
 class LimelightError(Exception):
@@ -25,6 +26,15 @@ class LimelightError(Exception):
         super().__init__(message)
         self.message = message
         self.param = param
+
+    def again(self) -> Self:
+        """An equal error of its own, for one more who must hear of the same failure.
+
+        Raising writes traceback and context into an error, so each raise of a shared one needs its own copy.
+        """
+        error = copy.copy(self)
+        error.__cause__ = self.__cause__
+        return error
 
 
 class InvalidRequest(LimelightError):

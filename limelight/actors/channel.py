@@ -35,6 +35,11 @@ class Sender(Generic[MessageIn]):
         """
         return self._channel.put(message)
 
+    @property
+    def closed(self) -> bool:
+        """Whether nobody receives any more. May be read from any thread."""
+        return self._channel.closed
+
 
 class Channel(Generic[Message]):
     """The receive half, owned by one actor.
@@ -56,6 +61,11 @@ class Channel(Generic[Message]):
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._closed
 
     async def drain(self) -> list[Message]:
         """Wait until there is a message, then take everything queued, in order.

@@ -7,7 +7,7 @@ nobody has read yet is merged, and the text itself is bounded by the context len
 import asyncio
 from collections.abc import Callable, Iterable
 
-from limelight.errors import LimelightError
+from limelight.errors import LimelightError, RequestCancelled
 from limelight.generation import Completion, Delta, TokenLogprob, Usage
 
 MIN_UNREAD_TO_MERGE = 64
@@ -39,6 +39,11 @@ class ChoiceRecord:
             self._finish = delta
         if delta.usage is not None:
             self._usage = delta.usage
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been added that a reader could miss."""
+        return not (self._text or self._token_ids or self._finish)
 
     def delta(self) -> Delta:
         """Everything added, as one delta."""
@@ -117,10 +122,15 @@ class EventLog:
         """A new reader, who starts with everything that has happened so far."""
         subscription = Subscription(self)
         if self._first > 0:
-            subscription.catch_up = merged(record.delta() for record in self._records)
+            subscription.catch_up = self._everything()
             subscription.cursor = self._first + len(self._unread)
         self._subscriptions.add(subscription)
         return subscription
+
+    def _everything(self) -> list[Delta]:
+        """One delta per choice that has begun, the one that ends the request last."""
+        deltas = [record.delta() for record in self._records if not record.empty]
+        return sorted(deltas, key=lambda delta: delta.usage is not None)
 
     def completions(self) -> tuple[Completion, ...]:
         """All choices, whole; only after an end without error."""
@@ -165,10 +175,11 @@ class EventLog:
 class Subscription:
     """One reader's place in a log."""
 
-    __slots__ = ("_log", "_waiter", "catch_up", "cursor")
+    __slots__ = ("_closed", "_log", "_waiter", "catch_up", "cursor")
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
+        self._closed = False
         self._waiter: asyncio.Future[None] | None = None
         self.catch_up: list[Delta] = []
         self.cursor = 0
@@ -176,23 +187,24 @@ class Subscription:
     async def next_deltas(self) -> list[Delta]:
         """Wait for news and take all of it, merged to one delta per choice; empty at the end.
 
-        Cancelling the wait loses nothing.
+        Cancelling the wait loses nothing. After `close`, what had happened before can still be read.
 
         Raises:
             LimelightError: the request's error, after everything before it has been read.
+            RequestCancelled: the subscription was closed before the end.
+            RuntimeError: another task is waiting here.
         """
         while True:
-            news, self.cursor = self._log.read_from(self.cursor)
-            if self.catch_up:
-                news, self.catch_up = [*self.catch_up, *news], []
-            if news:
-                self._log.forget_read()
+            if news := self._news():
                 return merged(news) if len(news) > 1 else news
             if self._log.ended:
                 if self._log.error is not None:
-                    raise self._log.error
+                    raise self._log.error.again()
                 return []
-            assert self._waiter is None, "a subscription has one reader"
+            if self._closed:
+                raise RequestCancelled("the stream was left before its end; read it inside its `async with` block")
+            if self._waiter is not None:
+                raise RuntimeError("another task is waiting for this stream; a stream has one reader at a time")
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -206,4 +218,18 @@ class Subscription:
 
     def close(self) -> None:
         """Leave. Idempotent, never waits."""
-        self._log.leave(self)
+        if not self._closed:
+            self.catch_up = self._news()
+            self._closed = True
+            self._log.leave(self)
+            self.wake()
+
+    def _news(self) -> list[Delta]:
+        """Everything that has not been read."""
+        news, self.catch_up = self.catch_up, []
+        if not self._closed:
+            unread, self.cursor = self._log.read_from(self.cursor)
+            if unread:
+                news += unread
+                self._log.forget_read()
+        return news

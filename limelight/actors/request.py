@@ -4,6 +4,8 @@ It owns the request's life: it asks the tokenizer for token ids, submits them to
 text and writes an event log. Clients subscribe to the log; when the last one leaves, the request ends.
 """
 
+import logging
+
 import anyio
 import msgspec
 
@@ -24,6 +26,8 @@ from limelight.actors.messages import (
 from limelight.errors import ContextLengthExceeded, LimelightError, RequestCancelled
 from limelight.generation import ChatPrompt, GenerationRequest, Usage
 from limelight.models.loaded_model import LoadedModel
+
+logger = logging.getLogger(__name__)
 
 
 class RequestActor:
@@ -82,11 +86,8 @@ class RequestActor:
         with self._scope:
             try:
                 await self._generate()
-            except ContextLengthExceeded as error:
-                self.log.end(ContextLengthExceeded(error.message, param=self._prompt_field))
-            except LimelightError as error:
-                self.log.end(error)
-            except Exception as error:  # noqa: BLE001 - a bug in this request's own text handling ends this request only
+            except Exception as error:  # a bug in this request's own text handling ends this request only
+                logger.exception("request %s failed", self.request.request_id)
                 failure = LimelightError(f"the request failed: {type(error).__name__}")
                 failure.__cause__ = error
                 self.log.end(failure)
@@ -114,8 +115,10 @@ class RequestActor:
                         self._submit(message)
                     case Generated():
                         self._advance(message)
+                    case Failed(ContextLengthExceeded(message=refusal)):
+                        self.log.end(ContextLengthExceeded(refusal, param=self._prompt_field))
                     case Failed(error):
-                        raise error
+                        self.log.end(error)
 
     def _submit(self, encoded: Encoded) -> None:
         self.prompt_token_ids = encoded.token_ids
@@ -139,8 +142,8 @@ class RequestActor:
 
     def _advance(self, generated: Generated) -> None:
         choice = self._choices[generated.index]
-        if choice.finished:
-            return  # drawn before the scheduler heard of the stop string
+        if choice.finished or self.log.ended:
+            return  # drawn before the scheduler heard of the stop string, or of the request's end
         if self._cached_tokens is None:
             self._cached_tokens = generated.cached_tokens
         delta = choice.advance(generated)

@@ -1,6 +1,7 @@
 """The tokenizer actor: owns the encoding threads. Rendering and encoding never run on the event loop."""
 
 import asyncio
+import logging
 from functools import partial
 
 from limelight.actors.channel import Channel
@@ -10,6 +11,8 @@ from limelight.errors import InvalidRequest, LimelightError
 from limelight.generation import ChatPrompt, Prompt, TextPrompt, TokensPrompt
 from limelight.models.loaded_model import ChatFormat, Vocabulary
 
+logger = logging.getLogger(__name__)
+
 NUM_THREADS = 2
 
 
@@ -18,6 +21,9 @@ class TokenizerActor:
 
     Args:
         inbox: one message per live request at most.
+
+    Raises:
+        RuntimeError: the system has no thread left to give.
     """
 
     name = "tokenizer"
@@ -41,12 +47,15 @@ class TokenizerActor:
 
     def _answer(self, loop: asyncio.AbstractEventLoop, message: Encode) -> None:
         """On an encoding thread."""
+        if message.reply_to.closed:
+            return  # cancelled while it was queued
         answer: Encoded | Failed
         try:
             answer = self._encode(message.prompt)
         except LimelightError as error:
             answer = Failed(error)
-        except Exception as error:  # noqa: BLE001 - a bug in a tokenizer or template fails its own request only
+        except BaseException as error:  # a bug, or a panic in native code, fails its own request only
+            logger.exception("request %s: the prompt could not be encoded", message.request_id)
             failure = LimelightError(f"the prompt could not be encoded: {type(error).__name__}")
             failure.__cause__ = error
             answer = Failed(failure)

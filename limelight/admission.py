@@ -24,6 +24,22 @@ def check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
     _check("logit_bias", request.sampling.logit_bias or (), vocab_size)
 
 
+def check_types(request: GenerationRequest) -> None:
+    """Refuse values that only a caller in Python can get wrong, before they meet those of other requests.
+
+    Raises:
+        InvalidRequest: names the field and the value.
+    """
+    if isinstance(request.prompt, TokensPrompt):
+        for token_id in request.prompt.token_ids:
+            if not isinstance(token_id, int) or isinstance(token_id, bool):
+                raise InvalidRequest(f"prompt holds {token_id!r:.80}; token ids are integers", param="prompt")
+    if not isinstance(request.priority, int):
+        raise InvalidRequest(f"priority is {request.priority!r:.80}; it must be an integer", param="priority")
+    if not isinstance(request.cache_salt, str | None):
+        raise InvalidRequest(f"cache_salt is {request.cache_salt!r:.80}; it must be a string", param="cache_salt")
+
+
 def with_seed(request: GenerationRequest) -> GenerationRequest:
     """The request itself if it has a seed, else with a fresh one."""
     if request.sampling.seed not in UNSEEDED:

@@ -4,6 +4,7 @@ This is the only file that wires objects together. An engine lives in one asynci
 """
 
 import asyncio
+import contextvars
 import enum
 import logging
 import time
@@ -26,7 +27,7 @@ from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
-from limelight.admission import check_token_ids, with_seed
+from limelight.admission import check_token_ids, check_types, with_seed
 from limelight.config import EngineConfig, EngineOptions
 from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, Overloaded
 from limelight.generation import (
@@ -128,8 +129,11 @@ class Engine:
         self._state = EngineState.LOADING
         self._loading = anyio.CancelScope()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # The only create_task: this task holds the task group from start to stop, whoever calls those two.
-        self._owner = asyncio.create_task(self._own(started, self._loading), name="limelight-engine")
+        # The only create_task: this task holds the task group from start to stop, whoever calls those two. Its context
+        # is empty: it must not keep the caller's context variables (spans, sessions) alive.
+        self._owner = asyncio.create_task(
+            self._own(started, self._loading), name="limelight-engine", context=contextvars.Context()
+        )
         try:
             await started
         except BaseException:
@@ -139,12 +143,20 @@ class Engine:
     async def stop(self) -> None:
         """End all requests, then the actors and threads. Idempotent; waits for the step in hand.
 
-        Live requests fail with `EngineNotRunning`. Memory of the model is given back.
+        Live requests fail with `EngineNotRunning`. Memory of the model is given back. If the wait is cancelled by
+        `Task.cancel`, the engine still ends by itself.
+
+        Raises:
+            EngineNotRunning: the engine runs in another event loop.
         """
-        self._ending.set()
         if self._owner is None or self._loading is None:
             self._state = EngineState.STOPPED
             return
+        if self._owner.done():
+            return  # also when its event loop has been closed
+        if self._owner.get_loop() is not asyncio.get_running_loop():
+            raise EngineNotRunning("the engine runs in another event loop; stop it from there")
+        self._end()
         self._loading.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait([self._owner])
@@ -154,12 +166,17 @@ class Engine:
 
         Returns:
             True if all finished in time. The engine stays up either way; call `stop` next.
+
+        Raises:
+            EngineNotRunning: the engine runs in another event loop.
         """
-        if self._state is EngineState.READY:
-            self._state = EngineState.DRAINING
         if self._parts is None:
             return True
+        if self._parts.loop is not asyncio.get_running_loop():
+            raise EngineNotRunning("the engine runs in another event loop; drain it from there")
         live = self._parts.live
+        if self._state is EngineState.READY:
+            self._state = EngineState.DRAINING
         with anyio.move_on_after(timeout_seconds):
             await live.wait_until_empty()
         return len(live) == 0
@@ -174,7 +191,7 @@ class Engine:
         """The loaded model.
 
         Raises:
-            EngineNotRunning: before `start` has finished.
+            EngineNotRunning: before `start` has finished, after `stop`, or from outside the engine's event loop.
             EngineFailed: an actor died.
         """
         return self._running_parts().model
@@ -190,7 +207,11 @@ class Engine:
         return self.model.defaults.params()
 
     def statistics(self) -> EngineStatistics:
-        """Counts of requests, seats, pages and steps."""
+        """Counts of requests, seats, pages and steps.
+
+        Raises:
+            EngineNotRunning, EngineFailed: as `model`.
+        """
         parts = self._running_parts()
         planner, capacity = parts.planner, parts.model.capacity
         return EngineStatistics(
@@ -343,9 +364,12 @@ class Engine:
 
     def _admit(self, request: GenerationRequest) -> RequestActor:
         parts = self._running_parts()
+        if self._ending.is_set():
+            raise EngineNotRunning("the engine is being stopped")
         if self._state is EngineState.DRAINING:
             raise Overloaded("the server is shutting down; try another one", retry_after_seconds=5.0)
         parts.live.check(request.request_id)
+        check_types(request)
         check_token_ids(request, parts.model.capacity.vocab_size)
         actor = RequestActor(with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic())
         parts.live.add(actor)
@@ -353,12 +377,12 @@ class Engine:
 
     def _running_parts(self) -> "_Parts":
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         if self._parts is None:
             raise EngineNotRunning(
                 f"the engine is {self._state}; use it inside `async with Engine(...)` or after start()"
             )
-        if self._parts.loop is not asyncio.get_running_loop():
+        if self._parts.loop is not _running_loop():
             raise EngineNotRunning("the engine runs in another event loop; call it from there, or use the class LLM")
         return self._parts
 
@@ -368,21 +392,25 @@ class Engine:
         """Load, serve until told to end, take everything down; `started` is resolved in every case."""
         capacity = self.config.max_num_requests * (MAX_CHOICES + 2) + 2 * self.config.pipeline_depth
         scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
-        runner = ModelRunner(Channel("model runner", self.config.pipeline_depth + 2), scheduler_inbox.sender)
         error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
         try:
-            model = None
-            with loading:
-                model = await runner.load(partial(self._loader or _default_loader, self.config, self._report))
-            if model is not None:
-                await self._serve(model, runner, scheduler_inbox, started)
-        except Exception as loading_error:
-            if started.done():
-                raise
-            error = loading_error
+            runner = ModelRunner(Channel("model runner", self.config.pipeline_depth + 2), scheduler_inbox.sender)
+            try:
+                model = None
+                with loading:
+                    model = await runner.load(partial(self._loader or _default_loader, self.config, self._report))
+                if model is not None:
+                    await self._serve(model, runner, scheduler_inbox, started)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await runner.close()
+        except Exception as own_error:  # noqa: BLE001 - the caller of start() hears of it, or else everybody
+            error = own_error
+            if started.done() and not started.cancelled():
+                failure = EngineFailed(f"the engine broke: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                self._died(failure)
         finally:
-            with anyio.CancelScope(shield=True):
-                await runner.close()
             self._state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
             _resolve(started, error)
 
@@ -404,21 +432,31 @@ class Engine:
         try:
             async with anyio.create_task_group() as group:
                 for actor in (runner, scheduler, tokenizer):
-                    group.start_soon(supervise, actor, self._died)
-                live = LiveRequests(config.max_num_requests, group)
+                    group.start_soon(supervise, actor, self._died, self._end)
+                live = LiveRequests(config.max_num_requests, group, self._died)
                 loop = asyncio.get_running_loop()
                 self._parts = _Parts(
                     loop, model, planner, scheduler, tokenizer, scheduler_inbox.sender, tokenizer_inbox.sender, live
                 )
                 self._state = EngineState.READY
                 _resolve(started, None)
-                await self._ending.wait()
-                live.fail_all(self.failure or EngineNotRunning("the engine was stopped"))
-                group.cancel_scope.cancel()
+                try:
+                    await self._ending.wait()
+                finally:
+                    self._end()
+                    live.fail_all(self.failure or EngineNotRunning("the engine was stopped"))
+                    group.cancel_scope.cancel()
         finally:
             self._parts = None
+            self._state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
             with anyio.CancelScope(shield=True):
                 await tokenizer.close()
+
+    def _end(self) -> None:
+        """Let the owner take everything down; from now on nobody is admitted. Idempotent."""
+        if self._state is EngineState.READY:
+            self._state = EngineState.DRAINING
+        self._ending.set()
 
     def _died(self, failure: EngineFailed) -> None:
         """An actor is dead: tell everybody at once, then take the engine down."""
@@ -428,7 +466,7 @@ class Engine:
             logger.critical("%s", failure, exc_info=failure.__cause__)
             if self._parts is not None:
                 self._parts.live.fail_all(failure)
-            self._ending.set()
+            self._end()
 
 
 class _Parts(NamedTuple):
@@ -451,6 +489,13 @@ def _resolve(started: "asyncio.Future[None]", error: BaseException | None) -> No
         started.set_result(None)
     else:
         started.set_exception(error)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _default_loader(config: EngineConfig, report: Report) -> LoadedModel:

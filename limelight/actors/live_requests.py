@@ -2,11 +2,12 @@
 
 import asyncio
 import contextvars
+from collections.abc import Callable
 
 from anyio.abc import TaskGroup
 
 from limelight.actors.request import RequestActor
-from limelight.errors import InvalidRequest, LimelightError, Overloaded
+from limelight.errors import EngineFailed, InvalidRequest, LimelightError, Overloaded
 
 
 class LiveRequests:
@@ -15,11 +16,13 @@ class LiveRequests:
     Args:
         limit: live requests; one more is refused.
         group: the engine's task group.
+        died: told when an actor raises, which is a bug of ours that no other request may survive unnoticed.
     """
 
-    def __init__(self, limit: int, group: TaskGroup) -> None:
+    def __init__(self, limit: int, group: TaskGroup, died: Callable[[EngineFailed], None]) -> None:
         self._limit = limit
         self._group = group
+        self._died = died
         self._actors: dict[str, RequestActor] = {}
         self._changed = asyncio.Event()
 
@@ -58,6 +61,10 @@ class LiveRequests:
     async def _run(self, actor: RequestActor) -> None:
         try:
             await actor.run()
+        except Exception as error:  # noqa: BLE001 - where an actor is watched
+            failure = EngineFailed(f"request {actor.request.request_id} broke: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self._died(failure)
         finally:
             del self._actors[actor.request.request_id]
             self._changed.set()

@@ -20,8 +20,11 @@ class Actor(Protocol):
         ...
 
 
-async def supervise(actor: Actor, died: Callable[[EngineFailed], None]) -> None:
-    """Run `actor`; call `died` with a typed error if it ends in any way but cancellation."""
+async def supervise(actor: Actor, died: Callable[[EngineFailed], None], ended: Callable[[], None]) -> None:
+    """Run `actor`; call `died` with a typed error if it ends in any way but cancellation, and `ended` in every case.
+
+    A cancelled actor need not come from the engine itself: a host may cancel all tasks of its loop, one after another.
+    """
     try:
         await actor.run()
     except Exception as error:  # noqa: BLE001 - the one place where an actor is watched
@@ -30,3 +33,5 @@ async def supervise(actor: Actor, died: Callable[[EngineFailed], None]) -> None:
         died(failure)
     else:
         died(EngineFailed(f"the {actor.name} stopped"))
+    finally:
+        ended()

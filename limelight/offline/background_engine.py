@@ -32,6 +32,7 @@ class BackgroundEngine:
 
     Raises:
         LimelightError: the engine does not start.
+        OSError, RuntimeError: the system has no thread or file descriptor left to give.
     """
 
     model_name: str
@@ -43,10 +44,16 @@ class BackgroundEngine:
         self._num_at_once = num_at_once
         self._stopping = asyncio.Event()
         self._places = asyncio.Semaphore(num_at_once)
-        loop_ready: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
+        self._submitting = threading.Lock()
+        self._ended = False  # guarded by `_submitting`
+        loop_ready: SimpleQueue[asyncio.AbstractEventLoop | BaseException] = SimpleQueue()
         self._thread = threading.Thread(target=_run_loop, args=[loop_ready], name="limelight-offline", daemon=True)
         self._thread.start()
-        self._loop = loop_ready.get()
+        loop = loop_ready.get()
+        if isinstance(loop, BaseException):
+            self._thread.join()
+            raise loop
+        self._loop = loop
         started: SimpleQueue[None] = SimpleQueue()
         self._life = asyncio.run_coroutine_threadsafe(self._live(started), self._loop)
         self._life.add_done_callback(lambda _: started.put(None))
@@ -95,12 +102,12 @@ class BackgroundEngine:
     ) -> Generator[T, None, None]:
         """Runs `produce(send)` on the loop and yields here, on the caller's thread, what it sends."""
         sent: SimpleQueue[T | _Ended] = SimpleQueue()
-        work = produce(sent.put)
-        try:
-            running = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:
-            work.close()
-            raise EngineNotRunning("this engine has been stopped; make a new one") from None
+        if not self._thread.is_alive():  # threads do not survive a fork
+            raise EngineNotRunning("this engine has been stopped, or belongs to the parent process; make a new one")
+        with self._submitting:
+            if self._ended:
+                raise EngineNotRunning("this engine has been stopped; make a new one")
+            running = asyncio.run_coroutine_threadsafe(produce(sent.put), self._loop)
         running.add_done_callback(lambda _: sent.put(_Ended()))
         try:
             while not isinstance(item := sent.get(), _Ended):
@@ -121,7 +128,10 @@ class BackgroundEngine:
                 started.put(None)
                 await self._stopping.wait()
         finally:
-            self._loop.stop()
+            with self._submitting:
+                self._ended = True
+            # Behind what has been submitted until now, so that the runner finds its tasks and cancels them.
+            self._loop.call_soon(self._loop.stop)
 
     async def _stream(self, request: GenerationRequest, send: Callable[[Delta], None]) -> None:
         async with self._places, self._engine.open(request) as stream:
@@ -151,10 +161,15 @@ class _Ended:
     """Put last into a queue: nothing follows."""
 
 
-def _run_loop(ready: SimpleQueue[asyncio.AbstractEventLoop]) -> None:
+def _run_loop(ready: SimpleQueue[asyncio.AbstractEventLoop | BaseException]) -> None:
     with asyncio.Runner() as runner:  # on leaving: cancels what is left, ends executors, closes the loop
-        ready.put(runner.get_loop())
-        runner.get_loop().run_forever()
+        try:
+            loop = runner.get_loop()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for the loop
+            ready.put(error)
+            return
+        ready.put(loop)
+        loop.run_forever()
 
 
 def _first(failures: ExceptionGroup) -> Exception:

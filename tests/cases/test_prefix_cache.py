@@ -26,7 +26,7 @@ from tests.http.wire import CHAT, COMPLETIONS, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.usefixtures("default_model")]
 
-FOUR = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+THREE = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 
 
 def tokens(generation):
@@ -41,34 +41,34 @@ async def without_cache(prompts, sampling):
     return [tokens(generation) for generation in generations]
 
 
-@pytest.mark.parametrize("step_budget", [512, 16])
-async def test_whole_pages_but_never_the_last_token_come_from_the_cache(step_budget):
+async def test_whole_pages_but_never_the_last_token_come_from_the_cache():
     lengths = (15, 16, 17, 31, 32, 33, 48)
     prompts = [ids(length, seed=length) for length in lengths]
-    expected = await without_cache(prompts, FOUR)
-    async with default_engine(max_num_batched_tokens=step_budget, max_num_seqs=8) as engine:
-        for length, prompt, answer in zip(lengths, prompts, expected, strict=True):
-            cold, warm = await one_by_one(engine, [(prompt, FOUR)] * 2)
-            three = await together(engine, [(prompt, FOUR)] * 3)
-            assert [tokens(each) for each in (cold, warm, *three)] == [answer] * 5, length
-            assert cold.usage.cached_tokens == 0
-            reused = (length - 1) // PAGE_TOKENS * PAGE_TOKENS
-            assert [each.usage.cached_tokens for each in (warm, *three)] == [reused] * 4, length
+    expected = await without_cache(prompts, THREE)
+    for step_budget in (512, 16):
+        async with default_engine(max_num_batched_tokens=step_budget, max_num_seqs=8) as engine:
+            for length, prompt, answer in zip(lengths, prompts, expected, strict=True):
+                cold, warm = await one_by_one(engine, [(prompt, THREE)] * 2)
+                three = await together(engine, [(prompt, THREE)] * 3)
+                assert [tokens(each) for each in (cold, warm, *three)] == [answer] * 5, length
+                assert cold.usage.cached_tokens == 0
+                reused = (length - 1) // PAGE_TOKENS * PAGE_TOKENS
+                assert [each.usage.cached_tokens for each in (warm, *three)] == [reused] * 4, length
 
 
-@pytest.mark.parametrize("step_budget", [512, 64])
-async def test_sixteen_requests_with_one_new_prefix_share_it_while_it_is_being_computed(step_budget):
+async def test_sixteen_requests_with_one_new_prefix_share_it_while_it_is_being_computed():
     prefix = ids(128, seed=3)
     prompts = [[*prefix, *ids(3, seed=100 + number)] for number in range(16)]
     sampling = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
     expected = await without_cache(prompts, sampling)
-    steps = []
-    async with default_engine(max_num_batched_tokens=step_budget, before_step=steps.append) as engine:
-        generations = await together(engine, [(prompt, sampling) for prompt in prompts])
-        assert idle(engine)
-    assert [tokens(generation) for generation in generations] == expected
-    computed = sum(chunk.num_tokens for step in steps for chunk in step.chunks)
-    assert computed == 128 + 16 * (3 + 1), "the prefix is computed once"
+    for step_budget in (512, 64):
+        steps = []
+        async with default_engine(max_num_batched_tokens=step_budget, before_step=steps.append) as engine:
+            generations = await together(engine, [(prompt, sampling) for prompt in prompts])
+            assert idle(engine)
+        assert [tokens(generation) for generation in generations] == expected
+        computed = sum(chunk.num_tokens for step in steps for chunk in step.chunks)
+        assert computed == 128 + 16 * (3 + 1), "the prefix is computed once"
 
 
 @pytest.mark.parametrize("num_passing", [0, 1], ids=["before its first step", "half done"])
@@ -124,7 +124,7 @@ async def test_pages_that_were_evicted_while_a_request_waited_are_computed_again
     """Two requests run in six pages of ten; a third waits, its prompt still cached in the others, until they grow."""
     waits = ids(33, seed=5)
     grows = SamplingParams(temperature=0, max_tokens=23, ignore_eos=True)
-    [expected] = await without_cache([waits], FOUR)
+    [expected] = await without_cache([waits], THREE)
     async with default_engine(10, page_size=8, max_num_seqs=2) as engine:
         await engine.generate(waits, SamplingParams(temperature=0, max_tokens=1))
         assert engine.statistics().num_cached_pages == 4
@@ -138,7 +138,7 @@ async def test_pages_that_were_evicted_while_a_request_waited_are_computed_again
             tasks.start_soon(ask, "second", ids(17, seed=7), grows)
             await until(lambda: engine.statistics().num_running == 2)
             assert engine.statistics().num_free_pages == 4, "the cached ones"
-            tasks.start_soon(ask, "waits", waits, FOUR)
+            tasks.start_soon(ask, "waits", waits, THREE)
             await until(lambda: engine.statistics().num_waiting == 1)
             assert engine.statistics().num_running == 2
         assert engine.statistics().num_preemptions == 0

@@ -4,6 +4,8 @@ A temperature above 2 is refused, and so is `max_tokens: 0`: there is no scoring
 with `logprobs` is refused by name, too. `max_tokens` beyond the rest of the context is clamped.
 """
 
+import asyncio
+
 import anyio
 import pytest
 
@@ -151,25 +153,28 @@ async def test_every_sampling_field_has_a_visible_effect():
             return response.json()["choices"]
 
         vocabulary = engine.model.vocabulary
-        [plain] = await ask()
         [banana] = vocabulary.encode(" banana", add_special_tokens=False)
         [cat] = vocabulary.encode(" cat", add_special_tokens=False)
+        [[plain], [banned], [forced], [stopped], two, [hot]] = await asyncio.gather(
+            ask(),
+            ask(logit_bias={str(banana): -100}),
+            ask(logit_bias={str(cat): 100}),
+            ask(stop=" banana"),
+            ask(n=2),
+            ask(temperature=2, seed=1),
+        )
         assert plain["logprobs"]["tokens"].count(" banana") > 5
-        [banned] = await ask(logit_bias={str(banana): -100})
         assert " banana" not in banned["logprobs"]["tokens"]
-        [forced] = await ask(logit_bias={str(cat): 100})
         assert forced["text"] == " cat" * 12
-        for penalty in ({"frequency_penalty": 2}, {"presence_penalty": 2}, {"repetition_penalty": 2}):
-            [penalised] = await ask(**penalty)
-            assert penalised["text"] != plain["text"], penalty
-        [stopped] = await ask(stop=" banana")
         assert (stopped["text"], stopped["finish_reason"]) == ("", "stop")
-        assert len(await ask(n=2)) == 2
-        [hot] = await ask(temperature=2, seed=1)
+        assert len(two) == 2
         assert hot["text"] != plain["text"]
-        for cut in ({"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}):
-            [cold] = await ask(temperature=2, seed=1, **cut)
-            assert cold["text"] == plain["text"], cut
+        penalties = ("frequency_penalty", "presence_penalty", "repetition_penalty")
+        for [penalised] in await asyncio.gather(*(ask(**{name: 2}) for name in penalties)):
+            assert penalised["text"] != plain["text"]
+        cuts = ({"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1})
+        for [cold] in await asyncio.gather(*(ask(temperature=2, seed=1, **cut) for cut in cuts)):
+            assert cold["text"] == plain["text"]
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
@@ -183,11 +188,9 @@ async def test_temperatures_from_nothing_to_the_limit_are_answered_and_tiny_ones
             return texts(response.json())
 
         for bias in ({}, {"30": -100, "28": -100, "216": 100}):
-            greedy = await ask(0, bias)
-            for temperature in (1e-300, 1e-10, 1e-6):
-                assert await ask(temperature, bias) == greedy
-            for temperature in (1e-5, 0.0003, 0.01, 2.0):
-                await ask(temperature, bias)
+            temperatures = (0, 1e-300, 1e-10, 1e-6, 1e-5, 0.0003, 0.01, 2.0)
+            greedy, *answers = await asyncio.gather(*(ask(temperature, bias) for temperature in temperatures))
+            assert answers[:3] == [greedy] * 3
         for temperature in (2.0001, 100):
             error_of(await client.post(path, json=body | {"temperature": temperature}), 400)
 
@@ -255,8 +258,8 @@ async def test_every_number_is_answered_by_the_table_and_the_server_goes_on(path
         for name, value in REFUSED:
             error = error_of(await ask(name, value), 400)
             assert error["type"] == "invalid_request_error", (name, value)
-        for name, value in OFF_OR_FINE:
-            response = await ask(name, value)
+        answers = await asyncio.gather(*(ask(name, value) for name, value in OFF_OR_FINE))
+        for (name, value), response in zip(OFF_OR_FINE, answers, strict=True):
             assert response.status_code == 200, (name, value, response.text)
             assert response.json()["usage"]["completion_tokens"] in (1, 2), (name, value)
         assert (await ask("temperature", "1")).status_code == 200

@@ -167,6 +167,62 @@ def test_closing_ends_all_threads_and_a_closed_one_says_so() -> None:
         llm.generate("x", use_tqdm=False)
 
 
+def test_calls_that_meet_close_in_another_thread_are_answered() -> None:
+    outcomes: list[str] = []
+
+    def call_until_closed(llm: LLM) -> None:
+        try:
+            while True:
+                llm.generate("x", SamplingParams(max_tokens=2), use_tqdm=False)
+        except EngineNotRunning:
+            outcomes.append("closed")
+
+    for _ in range(10):
+        llm = LLM.from_engine(scripted_engine(babble))
+        callers = [threading.Thread(target=call_until_closed, args=[llm], daemon=True) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        llm.generate("x", SamplingParams(max_tokens=20), use_tqdm=False)
+        llm.close()
+        for caller in callers:
+            caller.join(timeout=10)
+    assert outcomes == ["closed"] * 40
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_a_forked_child_is_told_that_its_llm_stayed_with_the_parent() -> None:
+    script = """
+import os, sys
+from limelight import LLM
+from limelight.errors import EngineNotRunning
+from limelight.testing import scripted_engine
+llm = LLM.from_engine(scripted_engine("Hi"))
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    print(llm.generate("x", use_tqdm=False)[0].text)
+else:
+    try:
+        llm.generate("x", use_tqdm=False)
+    except EngineNotRunning:
+        llm.close()
+        os._exit(0)
+    os._exit(1)
+"""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Hi\n", "")
+
+
+def test_a_loop_that_cannot_be_made_raises_in_the_constructor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_descriptors(runner: asyncio.Runner) -> asyncio.AbstractEventLoop:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(asyncio.Runner, "get_loop", out_of_descriptors)
+    with pytest.raises(OSError, match="Too many open files"):
+        LLM.from_engine(scripted_engine("Hi"))
+    assert limelight_threads() == set()
+
+
 def test_one_that_is_dropped_without_closing_gives_its_threads_back() -> None:
     before = limelight_threads()
     llm = LLM.from_engine(scripted_engine("Hi"))

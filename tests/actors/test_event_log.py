@@ -1,10 +1,13 @@
+import asyncio
 import sys
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from limelight.actors.event_log import MIN_UNREAD_TO_MERGE, EventLog, merged
-from limelight.errors import StepFailure
+from limelight.errors import RequestCancelled, StepFailure
 from limelight.generation import Delta, FinishReason, Usage
 
 pytestmark = pytest.mark.anyio
@@ -133,3 +136,96 @@ async def test_cancelling_a_wait_loses_nothing():
         group.cancel_scope.cancel()
         log.append(text_delta("a"))
     assert [delta.text for delta in await subscription.next_deltas()] == ["a"]
+
+
+async def test_a_closed_subscription_gives_what_had_happened_and_then_an_error():
+    log, _ = log_of()
+    left, stays = log.subscribe(), log.subscribe()
+    log.append(text_delta("a"))
+    left.close()
+    for text in "bcd":
+        log.append(text_delta(text))
+        await stays.next_deltas()
+    assert [delta.text for delta in await left.next_deltas()] == ["a"]
+    with pytest.raises(RequestCancelled):
+        await left.next_deltas()
+    log.end()
+    assert await left.next_deltas() == []
+
+
+async def test_closing_wakes_the_reader():
+    log, _ = log_of()
+    subscription = log.subscribe()
+    reader = asyncio.create_task(subscription.next_deltas())
+    await anyio.wait_all_tasks_blocked()
+    subscription.close()
+    with anyio.fail_after(1), pytest.raises(RequestCancelled):
+        await reader
+
+
+async def test_an_error_is_an_object_of_its_own_for_each_reader():
+    log, _ = log_of()
+    cause = ValueError("why")
+    failure = StepFailure("lost", param="prompt")
+    failure.__cause__ = cause
+    readers = [log.subscribe(), log.subscribe()]
+    log.end(failure)
+    caught = []
+    for reader in [*readers, readers[0]]:
+        with pytest.raises(StepFailure, match="lost") as error:
+            await reader.next_deltas()
+        caught.append(error.value)
+    assert len({id(error) for error in [failure, *caught]}) == 4
+    assert all((error.param, error.__cause__) == ("prompt", cause) for error in caught)
+    assert failure.__traceback__ is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    actions=st.lists(st.tuples(st.sampled_from(["append", "append", "read", "subscribe", "close"]), st.integers(0, 5))),
+    many=st.integers(0, 3 * MIN_UNREAD_TO_MERGE),
+)
+def test_whoever_reads_whenever_reads_the_same(actions, many):
+    asyncio.run(check_readers([*actions, *[("append", number % 3) for number in range(many)]]))
+
+
+async def check_readers(actions):
+    """Follow `actions` on a log of three choices; what each reader reads, merged, is what has been appended, merged."""
+    log, abandoned = log_of(num_choices=3)
+    readers = [(log.subscribe(), [])]
+    appended = []
+    for number, (action, choice) in enumerate(actions):
+        subscription, read = readers[choice % len(readers)]
+        if action == "append":
+            appended.append(text_delta(chr(97 + number % 26), index=choice % 3))
+            log.append(appended[-1])
+        elif action == "subscribe":
+            readers.append((log.subscribe(), []))
+        elif action == "close" and len(readers) > 1:
+            subscription.close()
+            readers.remove((subscription, read))
+            if by_choice(read) != by_choice(appended):
+                read += await subscription.next_deltas()
+            with pytest.raises(RequestCancelled):
+                await subscription.next_deltas()
+            assert by_choice(read) == by_choice(appended)
+        elif action == "read" and by_choice(read) != by_choice(appended):
+            read += await subscription.next_deltas()
+            assert by_choice(read) == by_choice(appended)
+    assert abandoned == []
+    for choice in range(3):
+        usage = Usage(prompt_tokens=1, completion_tokens=2) if choice == 2 else None
+        appended.append(Delta(index=(choice + 1) % 3, finish_reason=FinishReason.STOP, usage=usage))
+        log.append(appended[-1])
+    log.end()
+    for subscription, read in [*readers, (log.subscribe(), [])]:
+        read += await read_all(subscription)
+        assert by_choice(read) == by_choice(appended)
+        assert [delta.usage is not None for delta in read] == [False] * (len(read) - 1) + [True]
+    assert {completion.index: completion.text for completion in log.completions()} == {
+        delta.index: delta.text for delta in merged(appended)
+    }
+
+
+def by_choice(deltas):
+    return {delta.index: delta for delta in merged(deltas)}

@@ -48,3 +48,48 @@ def test_posting_to_a_closed_loop_is_dropped():
     loop = asyncio.new_event_loop()
     loop.close()
     post(loop, print, "nobody hears this")
+
+
+async def test_close_returns_after_a_job_that_raised(monkeypatch):
+    begun, seen = threading.Event(), []
+    monkeypatch.setattr(threading, "excepthook", lambda broken: seen.append(broken.exc_type))
+
+    def break_promise():
+        begun.set()
+        raise ValueError("a job handles its own exceptions, but this one does not")
+
+    threads = WorkerThreads("limelight-test")
+    threads.put(break_promise)
+    begun.wait(10)
+    async with asyncio.timeout(5):
+        await threads.close()
+    assert seen == [ValueError]
+
+
+async def test_threads_end_by_themselves_after_a_wait_that_was_cancelled():
+    before = threading.active_count()
+    release, seen = threading.Event(), []
+    threads = WorkerThreads("limelight-test", 2)
+    for _ in range(2):
+        threads.put(partial(release.wait, 10))
+    closing = asyncio.create_task(threads.close(last=partial(seen.append, "last job")))
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    release.set()
+    async with asyncio.timeout(5):
+        await threads.close()
+    assert seen == ["last job"]
+    assert threading.active_count() == before
+
+
+async def test_end_runs_what_is_queued():
+    seen = []
+    threads = WorkerThreads("limelight-test")
+    for number in range(5):
+        threads.put(partial(seen.append, number))
+    threads.end(partial(seen.append, "last job"))
+    threads.end(partial(seen.append, "never"))
+    await threads.close()
+    assert seen == [0, 1, 2, 3, 4, "last job"]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 import anyio
 import msgspec
@@ -26,6 +27,9 @@ from limelight.http.settings import HttpSettings
 
 BACKLOG = 2048
 """Connections that the kernel holds while the loop is busy."""
+
+IDLE_CONNECTION_SECONDS = 75
+"""Longer than the usual proxy or client keeps a connection for reuse, which otherwise may find it closed just then."""
 
 LAST_FRAMES_SECONDS = 1
 """After the drain: time to tell the streams that are cut off, and then no more for clients that do not read."""
@@ -136,6 +140,9 @@ class Server(uvicorn.Server):
                 log_level="warning" if options.log_level == "info" else options.log_level,
                 access_log=options.log_level == "debug",
                 server_header=False,
+                timeout_keep_alive=IDLE_CONNECTION_SECONDS,
+                http=_http_protocol(),
+                ws="none",
                 ssl_certfile=options.ssl_certfile,
                 ssl_keyfile=options.ssl_keyfile,
                 lifespan="off",  # the engine is started and stopped here
@@ -202,6 +209,14 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def _http_protocol() -> "type[asyncio.Protocol] | Literal['h11']":
+    try:
+        from limelight.cli_protocol import BoundedHttpToolsProtocol
+    except ImportError:
+        return "h11"  # which has a bound of its own
+    return BoundedHttpToolsProtocol
 
 
 @contextlib.contextmanager

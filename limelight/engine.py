@@ -428,7 +428,7 @@ class Engine:
         )
         scheduler = SchedulerActor(scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size)
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
-        tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format)
+        tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format, model.capacity.max_model_len)
         try:
             async with anyio.create_task_group() as group:
                 for actor in (runner, scheduler, tokenizer):

@@ -7,13 +7,15 @@ from functools import partial
 from limelight.actors.channel import Channel
 from limelight.actors.messages import Encode, Encoded, Failed, ToTokenizer
 from limelight.actors.worker_thread import WorkerThreads, post
-from limelight.errors import InvalidRequest, LimelightError
+from limelight.errors import ContextLengthExceeded, InvalidRequest, LimelightError
 from limelight.generation import ChatPrompt, Prompt, TextPrompt, TokensPrompt
 from limelight.models.loaded_model import ChatFormat, Vocabulary
 
 logger = logging.getLogger(__name__)
 
 NUM_THREADS = 2
+PROBED_CHARACTERS_PER_TOKEN = 16
+"""A text longer than this times the context is probably too long, so a part of it is encoded first."""
 
 
 class TokenizerActor:
@@ -21,6 +23,7 @@ class TokenizerActor:
 
     Args:
         inbox: one message per live request at most.
+        max_model_len: a text that clearly has more tokens is refused without encoding all of it.
 
     Raises:
         RuntimeError: the system has no thread left to give.
@@ -28,10 +31,13 @@ class TokenizerActor:
 
     name = "tokenizer"
 
-    def __init__(self, inbox: Channel[ToTokenizer], vocabulary: Vocabulary, chat_format: ChatFormat) -> None:
+    def __init__(
+        self, inbox: Channel[ToTokenizer], vocabulary: Vocabulary, chat_format: ChatFormat, max_model_len: int
+    ) -> None:
         self._inbox = inbox
         self._vocabulary = vocabulary
         self._chat_format = chat_format
+        self._max_model_len = max_model_len
         self._threads = WorkerThreads("limelight-encode", NUM_THREADS)
 
     async def run(self) -> None:
@@ -75,5 +81,21 @@ class TokenizerActor:
                 text, add_special_tokens = prompt.text, prompt.add_special_tokens
             case ChatPrompt():
                 text, add_special_tokens = self._chat_format.render(prompt), False
+        self._probe(text)
         token_ids = self._vocabulary.encode(text, add_special_tokens=add_special_tokens)
         return Encoded(tuple(token_ids), text)
+
+    def _probe(self, text: str) -> None:
+        """Refuse a text that is far too long at the cost of a part of it: megabytes keep a thread busy for seconds.
+
+        A part has about as many tokens as it has within the whole; twice the context leaves room for its cut end.
+        """
+        num_characters = PROBED_CHARACTERS_PER_TOKEN * self._max_model_len
+        while num_characters < len(text):
+            num_tokens = len(self._vocabulary.encode(text[:num_characters], add_special_tokens=False))
+            if num_tokens > 2 * self._max_model_len:
+                raise ContextLengthExceeded(
+                    f"the first {num_characters} of the prompt's {len(text)} characters have {num_tokens} tokens, but "
+                    f"the context length is {self._max_model_len} tokens; shorten the prompt"
+                )
+            num_characters *= 4

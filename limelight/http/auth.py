@@ -10,8 +10,9 @@ from litestar.enums import ScopeType
 from litestar.middleware import ASGIMiddleware
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from limelight.errors import Forbidden, Unauthorized
+from limelight.errors import Forbidden, LimelightError, Unauthorized
 from limelight.http.errors import shorten
+from limelight.http.unread_body import discard_body
 
 INFER, OBSERVE = "infer", "observe"
 PUBLIC = {"public": True}
@@ -73,12 +74,14 @@ class Gate(ASGIMiddleware):
             Unauthorized: no key, or a wrong one.
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._check_host(headers.get(b"host", b""))
         asker: Any = scope
-        if scope["route_handler"].opt.get("public"):
-            asker["user"] = ANONYMOUS
-        else:
-            asker["user"] = self._authenticator.principal(headers)
+        try:
+            self._check_host(headers.get(b"host", b""))
+            public = scope["route_handler"].opt.get("public")
+            asker["user"] = ANONYMOUS if public else self._authenticator.principal(headers)
+        except LimelightError:
+            await discard_body(scope, receive)
+            raise
         await next_app(scope, receive, send)
 
     def _check_host(self, header: bytes) -> None:

@@ -66,10 +66,11 @@ def _echoed(engine: Engine, prompts: Sequence[TextPrompt | TokensPrompt], comple
     if not completion.echo:
         return [""] * len(prompts)
     skip = completion.skip_special_tokens is not False
+    context = engine.model.capacity.max_model_len  # a longer prompt will be refused, so its text is not needed
     return [
         prompt.text
         if isinstance(prompt, TextPrompt)
-        else engine.model.vocabulary.decode(prompt.token_ids, skip_special_tokens=skip)
+        else engine.model.vocabulary.decode(prompt.token_ids[:context], skip_special_tokens=skip)
         for prompt in prompts
     ]
 

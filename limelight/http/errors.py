@@ -72,9 +72,14 @@ def exception_handlers() -> ExceptionHandlersMap:
 
 
 def _limelight_error(request: Request[Any, Any, Any], error: LimelightError) -> Response[ErrorBody]:
-    if error.status == 500:
-        logger.error("request %s failed: %s: %s", request_id(request.scope), type(error).__name__, error.message)
+    log_failure(error, request.scope)
     return Response(error_body(error, request.scope), status_code=error.status, headers=_headers(error))
+
+
+def log_failure(error: LimelightError, scope: Any) -> None:
+    """Write a fault of ours to the log, under the id that the client is told."""
+    if error.status == 500:  # what met the cause has logged it, once for all requests that it failed
+        logger.error("request %s failed: %s: %s", request_id(scope), type(error).__name__, error.message)
 
 
 def _headers(error: LimelightError) -> dict[str, str]:

@@ -17,6 +17,7 @@ from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
 from limelight.http.request_id import adopt_request_id
 from limelight.http.settings import HttpSettings
+from limelight.http.unread_body import discard_body
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +46,13 @@ class Serving:
             ModelNotFound: it names a model that is not served.
             HTTPException: the body is too large (413) or of another media type (415).
         """
-        _check_media_type(request)
-        fields, ignored = decoder.decode(await request.body(), self.settings.unknown_fields)
+        try:
+            _check_media_type(request)
+            raw = await request.body()
+        except HTTPException:
+            await discard_body(request.scope, request.receive)
+            raise
+        fields, ignored = decoder.decode(raw, self.settings.unknown_fields)
         check_shared(fields)
         if fields.request_id is not None:
             adopt_request_id(request.scope, fields.request_id)

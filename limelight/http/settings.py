@@ -10,8 +10,8 @@ from limelight.errors import ConfigError
 UnknownFields = Literal["suggest", "refuse", "ignore"]
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
-"""Holds the longest prompt of a million-token context as text or ids. Decoding that much JSON takes about 20 ms of the
-event loop, so a larger default would let one client stall the streams of all others."""
+"""Holds the longest prompt of a million-token context as text. Decoding that much text takes about 20 ms of the event
+loop (what costs more is bounded in `protocol/sizes.py`); a larger default would let one client stall all streams."""
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from limelight.engine import Engine
 from limelight.errors import LimelightError
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
 from limelight.http.disconnect import run_until_disconnect
-from limelight.http.errors import error_body
+from limelight.http.errors import error_body, log_failure
 from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
 from limelight.http.streams import Event, Events, open_streams, read_together
@@ -107,6 +107,7 @@ class StreamedAnswer:
                     event = await self._next(events, send)
                 ending = b"".join(self._writer.last_frames()) + DONE
             except LimelightError as error:
+                log_failure(error, scope)
                 ending = frame(error_body(error, scope)) + DONE
             except Exception:  # a bug: the status line is out, so only a frame can still say so
                 logger.exception("request %s failed after its headers", request_id(scope))

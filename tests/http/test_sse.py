@@ -131,7 +131,7 @@ async def test_a_failure_before_the_first_token_has_its_own_status(serve, stream
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("path", "body"), [(CHAT, chat_body), (COMPLETIONS, completion_body)])
-async def test_a_failure_in_mid_stream_is_one_error_frame_then_done_and_others_go_on(path, body):
+async def test_a_failure_in_mid_stream_is_one_error_frame_then_done_and_others_go_on(path, body, caplog):
     def fail(step):
         if step.number == 4:
             raise RuntimeError("secret detail")
@@ -145,6 +145,7 @@ async def test_a_failure_in_mid_stream_is_one_error_frame_then_done_and_others_g
         assert last.keys() == {"error"}
         assert last["error"]["code"] == "step_failed"
         assert last["error"]["request_id"] == response.headers["x-request-id"]
+        assert f"request {last['error']['request_id']} failed" in caplog.text
         assert b"secret" not in response.content
         assert engine.statistics().num_free_pages == pages
         assert (await client.post(path, json=body(max_tokens=3))).status_code == 200

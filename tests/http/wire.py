@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -60,6 +60,21 @@ async def serving(engine: Engine, settings: HttpSettings | None = None) -> Async
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(engine)
         yield await stack.enter_async_context(client_of(create_app(engine, settings=settings)))
+
+
+async def exchange(port: int, head: bytes, blocks: Sequence[bytes] = ()) -> bytes:
+    """What a client receives that first sends everything and only then reads."""
+    async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+        await stream.send(head)
+        for block in blocks:
+            await stream.send(block)
+        received = b""
+        with anyio.fail_after(10):
+            while True:
+                try:
+                    received += await stream.receive()
+                except anyio.EndOfStream:
+                    return received
 
 
 def chat_body(**fields: Any) -> dict[str, Any]:

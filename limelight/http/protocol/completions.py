@@ -16,7 +16,6 @@ from limelight.http.protocol.usage import ChunkUsage
 
 DEFAULT_MAX_TOKENS = 16
 """The API's own default for this endpoint."""
-MAX_PROMPTS = 1024
 
 
 class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
@@ -48,8 +47,6 @@ def completion_prompts(completion: CompletionRequest) -> list[TextPrompt | Token
         raise InvalidRequest("prompt mixes strings, token ids and lists; use one kind", param="prompt")
     if kinds == {int}:
         return [TokensPrompt(cast("tuple[int, ...]", tuple(prompt)))]
-    if len(prompt) > MAX_PROMPTS:
-        raise InvalidRequest(f"prompt has {len(prompt)} prompts, at most {MAX_PROMPTS} are allowed", param="prompt")
     return [_prompt(entry, f"prompt[{index}]", special) for index, entry in enumerate(prompt)]
 
 

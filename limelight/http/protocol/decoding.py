@@ -6,6 +6,7 @@ Errors say which field is at fault and never show a Python name or a traceback. 
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Generic, TypeVar
 
 import msgspec
@@ -13,28 +14,28 @@ import msgspec
 from limelight.errors import InvalidRequest, UnknownField, UnsupportedField
 from limelight.http.errors import shorten
 from limelight.http.protocol.fields import OTHER_ENGINES, SIBLING_FIELDS, Effect, Field
+from limelight.http.protocol.sizes import check_size
 from limelight.http.settings import UnknownFields
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 MAX_UNKNOWN_FIELDS = 64
-MAX_ENTRIES = 10_000
-"""Messages of a conversation; decoding more would hold up the event loop for too long."""
 NEAR_MISS = 0.8
 """Similarity (difflib's ratio) from which an unknown name counts as a misspelling."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NULL = b"null"
+_BACKSLASH = ord("\\")
 _PATH = re.compile(r"^(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
-_ESCAPE = rb"\\u[dD][%s][0-9a-fA-F]{2}"
 _LONE_SURROGATE = re.compile(
-    rb"(?<!\\)(?:\\\\)*(?:(?P<high>" + _ESCAPE % b"89abAB" + rb")(?!" + _ESCAPE % b"c-fC-F" + rb")"
-    rb"|(?<!" + rb"[dD][89abAB][0-9a-fA-F]{2}" + rb")(?P<low>" + _ESCAPE % b"c-fC-F" + rb"))"
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
 )
+"""Begins with letters, so that the search is fast. Whether the backslash is itself escaped is asked afterwards."""
+MAX_SURROGATES_TRIED = 1000
 
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_entries = msgspec.json.Decoder(list[msgspec.Raw])
 _list_of_names = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
@@ -67,6 +68,8 @@ class Decoder(Generic[Body]):
             raise InvalidRequest("The request body is empty; send a JSON object")
         try:
             given = _names.decode(raw)
+            if len(given) > len(self._fields) + MAX_UNKNOWN_FIELDS:
+                raise _too_many_unknown()
             unknown = [name for name, value in given.items() if self._check(name, value)]
             unknown_within = self._unknown_within(given)
             body = self._decoder.decode(raw)
@@ -88,6 +91,7 @@ class Decoder(Generic[Body]):
             return True
         if field.effect is Effect.REFUSED and not _accepted(field, value):
             raise UnsupportedField(f"{name} is not supported: {field.note}", param=name)
+        check_size(name, value)
         return False
 
     def _judge(
@@ -99,7 +103,7 @@ class Decoder(Generic[Body]):
     ) -> None:
         """Raise for the unknown fields that may not be ignored."""
         if len(unknown) + len(unknown_within) > MAX_UNKNOWN_FIELDS:
-            raise UnknownField(f"The request has more than {MAX_UNKNOWN_FIELDS} unknown fields")
+            raise _too_many_unknown()
         if unknown_fields == "ignore":
             return
         for name in unknown:
@@ -114,16 +118,13 @@ class Decoder(Generic[Body]):
             raw = given.get(field)
             if raw is None or not bytes(raw).lstrip().startswith(b"["):
                 continue
-            num_entries = len(_entries.decode(raw))
-            if num_entries > MAX_ENTRIES:
-                raise InvalidRequest(
-                    f"{field} has {num_entries} entries, at most {MAX_ENTRIES} are allowed", param=field
-                )
             try:
                 entries = _list_of_names.decode(raw)
             except msgspec.ValidationError:
                 continue  # not objects: decoding into the Struct says so, with the right path
             for index, entry in enumerate(entries):
+                if len(entry) > len(known) + MAX_UNKNOWN_FIELDS:
+                    raise _too_many_unknown()
                 found += [(field, f"{field}[{index}].{name}", name) for name in entry.keys() - known]
         return found
 
@@ -136,6 +137,10 @@ def _accepted(field: Field, value: msgspec.Raw) -> bool:
         return False
     decoded = msgspec.json.decode(raw)
     return any(decoded == accepted and type(decoded) is type(accepted) for accepted in field.accepts)
+
+
+def _too_many_unknown() -> UnknownField:
+    return UnknownField(f"The request has more than {MAX_UNKNOWN_FIELDS} unknown fields")
 
 
 def _check_unknown(name: str, value: msgspec.Raw, known: Sequence[str], unknown_fields: UnknownFields) -> None:
@@ -194,13 +199,24 @@ def _invalid(text: str) -> InvalidRequest:
 
 def _malformed(raw: bytes, text: str) -> str:
     """The decoder reports a lone surrogate at the end of a string as truncation; say what it really is."""
-    lone = _LONE_SURROGATE.search(raw)
-    if lone:
-        escape = (lone["high"] or lone["low"]).decode("ascii")
+    lone = _lone_surrogate(raw)
+    if lone is not None:
+        escape = raw[lone : lone + 6].decode("ascii")
         return (
-            f"The request body is not valid Unicode: {escape} at byte {lone.start()} is half of a character "
+            f"The request body is not valid Unicode: {escape} at byte {lone} is half of a character "
             "(a string was cut inside a surrogate pair)"
         )
     if text == "Invalid UTF-8 encoded string":
         return "The request body is not valid UTF-8"
     return f"The request body is not valid JSON: {text.removeprefix('JSON is malformed: ')}"
+
+
+def _lone_surrogate(raw: bytes) -> int | None:
+    """Where an escape stands for half of a character."""
+    for match in islice(_LONE_SURROGATE.finditer(raw), MAX_SURROGATES_TRIED):
+        start = end = match.start()
+        while start and raw[start - 1] == _BACKSLASH:
+            start -= 1
+        if (end - start) % 2 == 0:
+            return end
+    return None

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from limelight.errors import InvalidRequest, UnsupportedField
+from limelight.http.protocol.sizes import MAX_ENTRIES
 
 MEDIA_PARTS = ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file")
 
@@ -103,10 +104,23 @@ def template_messages(messages: Sequence[Message]) -> tuple[Mapping[str, Any], .
     """The messages as dictionaries with string contents.
 
     Raises:
-        InvalidRequest: a message has no content; `param` names it.
+        InvalidRequest: a message has no content, or there are too many parts; `param` names it.
         UnsupportedField: an image, audio or file part.
     """
+    num_entries = sum(map(_num_entries, messages))
+    if num_entries > MAX_ENTRIES:
+        raise InvalidRequest(
+            f"messages has {num_entries} content parts, tool calls and annotations, at most {MAX_ENTRIES} are allowed",
+            param="messages",
+        )
     return tuple(_template_message(message, f"messages[{index}]") for index, message in enumerate(messages))
+
+
+def _num_entries(message: Message) -> int:
+    lists: list[Any] = [message.content]
+    if isinstance(message, AssistantMessage):
+        lists += [message.tool_calls, message.annotations]
+    return sum(len(entries) for entries in lists if isinstance(entries, list))
 
 
 def _template_message(message: Message, where: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.usefixtures("def
 BUDGET = 64
 
 
+@pytest.mark.slow
 async def test_a_long_prompt_and_then_a_flow_of_them_never_hold_up_a_running_answer():
     answer = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     one = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)

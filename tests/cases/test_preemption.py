@@ -62,6 +62,7 @@ def assert_same(generation, alone):
     assert generation.usage.prompt_tokens == alone.usage.prompt_tokens
 
 
+@pytest.mark.slow
 async def test_every_kind_of_answer_survives_preemption_at_both_pipeline_depths():
     """The latest arrivals lose their pages, so each kind comes late once. Prompts are told apart by their length."""
     asks = [(ids(12 + number, seed=number), sampling) for number, sampling in enumerate(KINDS.values())]

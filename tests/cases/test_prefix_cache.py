@@ -41,6 +41,7 @@ async def without_cache(prompts, sampling):
     return [tokens(generation) for generation in generations]
 
 
+@pytest.mark.slow
 async def test_whole_pages_but_never_the_last_token_come_from_the_cache():
     lengths = (15, 16, 17, 31, 32, 33, 48)
     prompts = [ids(length, seed=length) for length in lengths]
@@ -56,6 +57,7 @@ async def test_whole_pages_but_never_the_last_token_come_from_the_cache():
                 assert [each.usage.cached_tokens for each in (warm, *three)] == [reused] * 4, length
 
 
+@pytest.mark.slow
 async def test_sixteen_requests_with_one_new_prefix_share_it_while_it_is_being_computed():
     prefix = ids(128, seed=3)
     prompts = [[*prefix, *ids(3, seed=100 + number)] for number in range(16)]

@@ -1,37 +1,17 @@
-"""The composition root: builds the actors, admits requests, supervises, and speaks the four verbs of the Python API.
+"""The Python API: an engine and its four verbs. What runs behind them is wired in `actor_system.py`."""
 
-This is the only file that wires objects together. An engine lives in one asyncio event loop and leaves nothing behind.
-"""
-
-import asyncio
-import contextvars
-import enum
-import logging
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-import anyio
-
-from limelight.actors.channel import Channel, Sender
-from limelight.actors.live_requests import LiveRequests
-from limelight.actors.messages import ToScheduler, ToTokenizer
-from limelight.actors.model_runner import ModelRunner
-from limelight.actors.request import RequestActor
-from limelight.actors.scheduler import SchedulerActor
-from limelight.actors.scheduling.planner import Planner
-from limelight.actors.supervision import supervise
-from limelight.actors.tokenizer import TokenizerActor
-from limelight.admission import check_token_ids, check_types, with_seed
+from limelight.actor_system import ActorSystem
+from limelight.actor_system import EngineState as EngineState
 from limelight.config import EngineConfig, EngineOptions
-from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, Overloaded
+from limelight.errors import ConfigError, EngineFailed, EngineNotRunning
 from limelight.generation import (
-    MAX_CHOICES,
     ChatPrompt,
     Generation,
     GenerationRequest,
@@ -49,23 +29,10 @@ if TYPE_CHECKING:
 
     from limelight.http.settings import HttpSettings
 
-logger = logging.getLogger(__name__)
-
 Report = Callable[[str, float | None], None]
 """Told what the loader is doing and how far it is (0 to 1, or None); called on the model runner's thread."""
 
 ModelLoader = Callable[[EngineConfig, Report], LoadedModel]
-
-
-class EngineState(enum.StrEnum):
-    """Where an engine is in its life."""
-
-    NEW = "new"
-    LOADING = "loading"
-    READY = "ready"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-    FAILED = "failed"
 
 
 class Engine:
@@ -97,14 +64,9 @@ class Engine:
             self.config = model
         else:
             self.config = EngineConfig(model=None if model is None else str(model), **options)
-        self.failure: EngineFailed | None = None
-        self._loader = loader
+        self._load = loader or _default_loader
         self._report = report or _ignore
-        self._state = EngineState.NEW
-        self._owner: asyncio.Task[None] | None = None
-        self._parts: _Parts | None = None
-        self._loading: anyio.CancelScope | None = None  # made in start(): it belongs to a running loop
-        self._ending = asyncio.Event()
+        self._system = ActorSystem(self.config, self._load_model)
 
     # ---- life
 
@@ -124,21 +86,7 @@ class Engine:
             ModelError: the model cannot be found, read or fitted.
             EngineNotRunning: the engine has been started before.
         """
-        if self._state is not EngineState.NEW:
-            raise EngineNotRunning(f"this engine is {self._state}; an engine starts once, make a new one")
-        self._state = EngineState.LOADING
-        self._loading = anyio.CancelScope()
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # The only create_task: this task holds the task group from start to stop, whoever calls those two. Its context
-        # is empty: it must not keep the caller's context variables (spans, sessions) alive.
-        self._owner = asyncio.create_task(
-            self._own(started, self._loading), name="limelight-engine", context=contextvars.Context()
-        )
-        try:
-            await started
-        except BaseException:
-            await self.stop()
-            raise
+        await self._system.start()
 
     async def stop(self) -> None:
         """End all requests, then the actors and threads. Idempotent; waits for the step in hand.
@@ -149,17 +97,7 @@ class Engine:
         Raises:
             EngineNotRunning: the engine runs in another event loop.
         """
-        if self._owner is None or self._loading is None:
-            self._state = EngineState.STOPPED
-            return
-        if self._owner.done():
-            return  # also when its event loop has been closed
-        if self._owner.get_loop() is not asyncio.get_running_loop():
-            raise EngineNotRunning("the engine runs in another event loop; stop it from there")
-        self._end()
-        self._loading.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait([self._owner])
+        await self._system.stop()
 
     async def drain(self, timeout_seconds: float) -> bool:
         """Refuse new requests and wait until the live ones have finished.
@@ -170,21 +108,17 @@ class Engine:
         Raises:
             EngineNotRunning: the engine runs in another event loop.
         """
-        if self._parts is None:
-            return True
-        if self._parts.loop is not asyncio.get_running_loop():
-            raise EngineNotRunning("the engine runs in another event loop; drain it from there")
-        live = self._parts.live
-        if self._state is EngineState.READY:
-            self._state = EngineState.DRAINING
-        with anyio.move_on_after(timeout_seconds):
-            await live.wait_until_empty()
-        return len(live) == 0
+        return await self._system.drain(timeout_seconds)
 
     @property
     def state(self) -> EngineState:
         """Where the engine is in its life."""
-        return self._state
+        return self._system.state
+
+    @property
+    def failure(self) -> EngineFailed | None:
+        """Why the engine failed, if an actor died."""
+        return self._system.failure
 
     @property
     def model(self) -> LoadedModel:
@@ -194,7 +128,7 @@ class Engine:
             EngineNotRunning: before `start` has finished, after `stop`, or from outside the engine's event loop.
             EngineFailed: an actor died.
         """
-        return self._running_parts().model
+        return self._system.parts.model
 
     @property
     def model_name(self) -> str:
@@ -212,23 +146,7 @@ class Engine:
         Raises:
             EngineNotRunning, EngineFailed: as `model`.
         """
-        parts = self._running_parts()
-        planner, capacity = parts.planner, parts.model.capacity
-        return EngineStatistics(
-            num_requests=len(parts.live),
-            num_running=planner.num_running,
-            num_waiting=planner.num_waiting,
-            num_seats=capacity.num_seats,
-            num_free_seats=planner.num_free_seats,
-            num_pages=capacity.num_pages,
-            num_free_pages=planner.num_free_pages,
-            num_cached_pages=planner.num_cached_pages,
-            num_preemptions=planner.num_preemptions,
-            num_steps=parts.scheduler.num_steps,
-            step_seconds=parts.scheduler.step_seconds,
-            prefix_queries_tokens=planner.prefix_queries_tokens,
-            prefix_hits_tokens=planner.prefix_hits_tokens,
-        )
+        return self._system.statistics()
 
     def app(self, settings: "HttpSettings | None" = None) -> "Litestar":
         """An ASGI application over this started engine, to run or to mount; short for `http.create_app(engine)`."""
@@ -337,14 +255,12 @@ class Engine:
             Overloaded: too many live requests, or draining.
             EngineNotRunning, EngineFailed: there is nothing to serve it.
         """
-        actor = self._admit(request)
+        actor = self._system.admit(request)
         subscription = actor.log.subscribe()
         try:
             yield Stream(actor, subscription)
         finally:
             subscription.close()
-
-    # ---- admission
 
     def _request(
         self,
@@ -362,140 +278,15 @@ class Engine:
             cache_salt=cache_salt,
         )
 
-    def _admit(self, request: GenerationRequest) -> RequestActor:
-        parts = self._running_parts()
-        if self._ending.is_set():
-            raise EngineNotRunning("the engine is being stopped")
-        if self._state is EngineState.DRAINING:
-            raise Overloaded("the server is shutting down; try another one", retry_after_seconds=5.0)
-        parts.live.check(request.request_id)
-        check_types(request)
-        check_token_ids(request, parts.model.capacity.vocab_size)
-        actor = RequestActor(with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic())
-        parts.live.add(actor)
-        return actor
+    def _load_model(self) -> LoadedModel:
+        """On the model runner's thread. A stop in the middle ends it at the next report of progress."""
 
-    def _running_parts(self) -> "_Parts":
-        if self.failure is not None:
-            raise self.failure.again()
-        if self._parts is None:
-            raise EngineNotRunning(
-                f"the engine is {self._state}; use it inside `async with Engine(...)` or after start()"
-            )
-        if self._parts.loop is not _running_loop():
-            raise EngineNotRunning("the engine runs in another event loop; call it from there, or use the class LLM")
-        return self._parts
+        def report(what: str, fraction: float | None) -> None:
+            if self._system.ending:
+                raise EngineNotRunning("the engine was stopped while it was loading")
+            self._report(what, fraction)
 
-    # ---- the owner task
-
-    async def _own(self, started: "asyncio.Future[None]", loading: anyio.CancelScope) -> None:
-        """Load, serve until told to end, take everything down; `started` is resolved in every case."""
-        capacity = self.config.max_num_requests * (MAX_CHOICES + 2) + 2 * self.config.pipeline_depth
-        scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
-        error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
-        try:
-            runner = ModelRunner(Channel("model runner", self.config.pipeline_depth + 2), scheduler_inbox.sender)
-            try:
-                model = None
-                with loading:
-                    model = await runner.load(partial(self._loader or _default_loader, self.config, self._report))
-                if model is not None:
-                    await self._serve(model, runner, scheduler_inbox, started)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await runner.close()
-        except Exception as own_error:  # noqa: BLE001 - the caller of start() hears of it, or else everybody
-            error = own_error
-            if started.done() and not started.cancelled():
-                failure = EngineFailed(f"the engine broke: {type(error).__name__}: {error}")
-                failure.__cause__ = error
-                self._died(failure)
-        finally:
-            self._state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
-            _resolve(started, error)
-
-    async def _serve(
-        self,
-        model: LoadedModel,
-        runner: ModelRunner,
-        scheduler_inbox: Channel[ToScheduler],
-        started: "asyncio.Future[None]",
-    ) -> None:
-        """Run the actors until `stop`, or until one of them dies."""
-        config = self.config
-        planner = Planner(
-            model.capacity, prefix_caching=config.enable_prefix_caching, pipeline_depth=config.pipeline_depth
-        )
-        scheduler = SchedulerActor(scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size)
-        tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
-        tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format, model.capacity.max_model_len)
-        try:
-            async with anyio.create_task_group() as group:
-                for actor in (runner, scheduler, tokenizer):
-                    group.start_soon(supervise, actor, self._died, self._end)
-                live = LiveRequests(config.max_num_requests, group, self._died)
-                loop = asyncio.get_running_loop()
-                self._parts = _Parts(
-                    loop, model, planner, scheduler, tokenizer, scheduler_inbox.sender, tokenizer_inbox.sender, live
-                )
-                self._state = EngineState.READY
-                _resolve(started, None)
-                try:
-                    await self._ending.wait()
-                finally:
-                    self._end()
-                    live.fail_all(self.failure or EngineNotRunning("the engine was stopped"))
-                    group.cancel_scope.cancel()
-        finally:
-            self._parts = None
-            self._state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
-            with anyio.CancelScope(shield=True):
-                await tokenizer.close()
-
-    def _end(self) -> None:
-        """Let the owner take everything down; from now on nobody is admitted. Idempotent."""
-        if self._state is EngineState.READY:
-            self._state = EngineState.DRAINING
-        self._ending.set()
-
-    def _died(self, failure: EngineFailed) -> None:
-        """An actor is dead: tell everybody at once, then take the engine down."""
-        if self.failure is None:
-            self.failure = failure
-            self._state = EngineState.FAILED
-            logger.critical("%s", failure, exc_info=failure.__cause__)
-            if self._parts is not None:
-                self._parts.live.fail_all(failure)
-            self._end()
-
-
-class _Parts(NamedTuple):
-    """What exists only while the engine is up."""
-
-    loop: asyncio.AbstractEventLoop
-    model: LoadedModel
-    planner: Planner
-    scheduler: SchedulerActor
-    tokenizer: TokenizerActor
-    to_scheduler: Sender[ToScheduler]
-    to_tokenizer: Sender[ToTokenizer]
-    live: LiveRequests
-
-
-def _resolve(started: "asyncio.Future[None]", error: BaseException | None) -> None:
-    if started.done():
-        return
-    if error is None:
-        started.set_result(None)
-    else:
-        started.set_exception(error)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+        return self._load(self.config, report)
 
 
 def _default_loader(config: EngineConfig, report: Report) -> LoadedModel:

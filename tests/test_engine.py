@@ -474,14 +474,14 @@ async def test_a_dying_scheduler_or_tokenizer_fails_everybody():
         with anyio.fail_after(1), pytest.raises(EngineFailed, match="scheduler stopped"):
             async with engine.stream("a", ENDLESS) as stream:
                 await anext(stream)
-                engine._parts.scheduler._planner = BrokenPlanner()
+                engine._system._parts.scheduler._planner = BrokenPlanner()
                 await stream.result()
 
     async with scripted_engine(babble, step_seconds=0.002) as engine:
         with anyio.fail_after(1), pytest.raises(EngineFailed, match="tokenizer stopped"):
             async with engine.stream("a", ENDLESS) as stream:
                 await anext(stream)
-                engine._parts.tokenizer._threads.put = None
+                engine._system._parts.tokenizer._threads.put = None
                 await engine.generate("b", ENDLESS)
 
 

@@ -429,8 +429,8 @@ async def interrupted():
 async def interrupted_while_loading():
     gate = threading.Event()
     engine = scripted_engine(before_step=None)
-    load = engine._loader
-    engine._loader = lambda *arguments: (gate.wait(0.1), load(*arguments))[1]
+    load = engine._load
+    engine._load = lambda *arguments: (gate.wait(0.1), load(*arguments))[1]
     os.kill(os.getpid(), signal.SIGINT)
     await engine.start()
 
@@ -484,3 +484,26 @@ async def test_opening_and_closing_many_times_leaves_no_descriptor_and_no_thread
         async with scripted_engine(babble) as engine:
             await engine.generate("a", TWO)
     assert (len(descriptors()), threading.active_count()) == before
+
+
+async def test_a_stop_while_loading_ends_the_load_at_its_next_report():
+    reports, stopping = [], threading.Event()
+
+    def load(config, report):
+        while True:
+            report("loading", len(reports) / 1000)
+            reports.append(True)
+            stopping.wait(0.001)
+
+    engine = Engine("endless", loader=load)
+    async with anyio.create_task_group() as group:
+
+        async def start():
+            with pytest.raises(EngineNotRunning, match="stopped while it was loading"):
+                await engine.start()
+
+        group.start_soon(start)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(5):
+            await engine.stop()
+    assert engine.state is EngineState.STOPPED

@@ -145,7 +145,7 @@ async def simulate(seed, depth, alone):
                 await turns(0 if crowded else chance.choice((0, 0, 1, 2, 20)))
                 if chance.random() < 0.2 and not crowded:
                     chance.choice(clients).cancel()
-                engine._parts.planner.check()
+                engine._system._parts.planner.check()
             end = "wait" if crowded else chance.choice(("wait", "wait", "drain", "stop"))
             if end == "drain":
                 await engine.drain(0.01)
@@ -156,7 +156,7 @@ async def simulate(seed, depth, alone):
                 numbers = engine.statistics()
                 preempted = numbers.num_preemptions > 0
                 assert (numbers.num_free_pages, numbers.num_free_seats) == (numbers.num_pages, numbers.num_seats)
-                engine._parts.planner.check()
+                engine._system._parts.planner.check()
         results = await asyncio.gather(*clients, return_exceptions=True)
     assert [error for error in results if isinstance(error, Exception)] == []
     # A client that was cancelled before its first turn never began.

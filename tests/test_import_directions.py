@@ -114,7 +114,7 @@ def test_every_part_and_every_target_of_the_table_exists() -> None:
         ("actors.scheduling.planner", "from limelight.actors.channel import Channel"),
         ("kernels.reference", "from limelight import models"),
         ("models.llama", "from limelight.engine import Engine"),
-        ("engine", "from limelight.kernels.reference import ReferenceKernels"),
+        ("engine", "from limelight.actors.scheduler import SchedulerActor"),
         ("testing", "import torch"),
         ("generation", "if TYPE_CHECKING:\n    from limelight.engine import Engine"),
         ("nowhere", ""),
@@ -131,7 +131,8 @@ def test_an_import_against_the_table_is_found(name: str, source: str) -> None:
         ("actors.scheduling.planner", "from limelight.step import Step\nfrom . import sequence"),
         ("actors.scheduler", "from limelight.actors.scheduling.planner import Planner\nimport time"),
         ("models.llama", "import torch\nfrom limelight.kernels.interface import Kernels"),
-        ("engine", "from limelight.kernels.select import select"),
+        ("engine", "from limelight.actor_system import ActorSystem"),
+        ("actor_system", "from limelight.actors.scheduler import SchedulerActor"),
     ],
 )
 def test_an_import_along_the_table_is_fine(name: str, source: str) -> None:

@@ -38,7 +38,7 @@ ENDLESS = {"ignore_eos": True, "max_tokens": 1000}
 
 def tables_are_empty(engine):
     """Nothing of a past request is left: requests, sequences, steps, queue, pages, seats."""
-    parts = engine._parts
+    parts = engine._system._parts
     planner = parts.planner
     return (
         idle(engine)

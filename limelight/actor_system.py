@@ -1,0 +1,308 @@
+"""The actors of one engine from start to stop: wired, supervised, and taken down without a trace.
+
+One owner task holds the task group all the time, so that any framework may call start and stop from different tasks.
+"""
+
+import asyncio
+import contextvars
+import enum
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import anyio
+
+from limelight.actors.channel import Channel, Sender
+from limelight.actors.live_requests import LiveRequests
+from limelight.actors.messages import ToScheduler, ToTokenizer
+from limelight.actors.model_runner import ModelRunner
+from limelight.actors.request import RequestActor
+from limelight.actors.scheduler import SchedulerActor
+from limelight.actors.scheduling.planner import Planner
+from limelight.actors.supervision import supervise
+from limelight.actors.tokenizer import TokenizerActor
+from limelight.admission import check_token_ids, check_types, with_seed
+from limelight.config import EngineConfig
+from limelight.errors import EngineFailed, EngineNotRunning, Overloaded
+from limelight.generation import MAX_CHOICES, GenerationRequest
+from limelight.models.loaded_model import LoadedModel
+from limelight.telemetry.statistics import EngineStatistics
+
+logger = logging.getLogger(__name__)
+
+
+class EngineState(enum.StrEnum):
+    """Where an engine is in its life."""
+
+    NEW = "new"
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class ActorSystem:
+    """Tokenizer, scheduler, model runner and the live requests.
+
+    Args:
+        config: the fields that concern scheduling are used.
+        load: makes the model; called once, on the model runner's thread.
+
+    Attributes:
+        state: where in its life it is.
+        failure: why it failed, if an actor died.
+    """
+
+    def __init__(self, config: EngineConfig, load: Callable[[], LoadedModel]) -> None:
+        self.state = EngineState.NEW
+        self.failure: EngineFailed | None = None
+        self._config = config
+        self._load = load
+        self._owner: asyncio.Task[None] | None = None
+        self._loading: anyio.CancelScope | None = None  # made in start(): it belongs to a running loop
+        self._ending = asyncio.Event()
+        self._parts: RunningParts | None = None
+
+    async def start(self) -> None:
+        """Load the model and start the actors; returns when the engine is ready for requests.
+
+        Raises:
+            ModelError: the model cannot be found, read or fitted.
+            EngineNotRunning: the engine has been started before.
+        """
+        if self.state is not EngineState.NEW:
+            raise EngineNotRunning(f"this engine is {self.state}; an engine starts once, make a new one")
+        self.state = EngineState.LOADING
+        self._loading = anyio.CancelScope()
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # The only create_task: this task holds the task group from start to stop, whoever calls those two. Its context
+        # is empty: it must not keep the caller's context variables (spans, sessions) alive.
+        self._owner = asyncio.create_task(
+            self._own(started, self._loading), name="limelight-engine", context=contextvars.Context()
+        )
+        try:
+            await started
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End all requests, then the actors and threads. Idempotent; waits for the step in hand.
+
+        Live requests fail with `EngineNotRunning`. Memory of the model is given back. If the wait is cancelled by
+        `Task.cancel`, the engine still ends by itself.
+
+        Raises:
+            EngineNotRunning: the engine runs in another event loop.
+        """
+        if self._owner is None or self._loading is None:
+            self.state = EngineState.STOPPED
+            return
+        if self._owner.done():
+            return  # also when its event loop has been closed
+        if self._owner.get_loop() is not asyncio.get_running_loop():
+            raise EngineNotRunning("the engine runs in another event loop; stop it from there")
+        self._end()
+        self._loading.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([self._owner])
+
+    async def drain(self, timeout_seconds: float) -> bool:
+        """Refuse new requests and wait until the live ones have finished.
+
+        Returns:
+            True if all finished in time. The engine stays up either way; call `stop` next.
+
+        Raises:
+            EngineNotRunning: the engine runs in another event loop.
+        """
+        if self._parts is None:
+            return True
+        if self._parts.loop is not asyncio.get_running_loop():
+            raise EngineNotRunning("the engine runs in another event loop; drain it from there")
+        live = self._parts.live
+        if self.state is EngineState.READY:
+            self.state = EngineState.DRAINING
+        with anyio.move_on_after(timeout_seconds):
+            await live.wait_until_empty()
+        return len(live) == 0
+
+    @property
+    def ending(self) -> bool:
+        """Whether it has been told to end. May be read from any thread."""
+        return self._ending.is_set()
+
+    @property
+    def parts(self) -> "RunningParts":
+        """What exists while it is up.
+
+        Raises:
+            EngineNotRunning: before `start` has finished, after `stop`, or from outside the event loop it runs in.
+            EngineFailed: an actor died.
+        """
+        if self.failure is not None:
+            raise self.failure.again()
+        if self._parts is None:
+            raise EngineNotRunning(
+                f"the engine is {self.state}; use it inside `async with Engine(...)` or after start()"
+            )
+        if self._parts.loop is not _running_loop():
+            raise EngineNotRunning("the engine runs in another event loop; call it from there, or use the class LLM")
+        return self._parts
+
+    def admit(self, request: GenerationRequest) -> RequestActor:
+        """Let a request live, or refuse it.
+
+        Raises:
+            InvalidRequest: a value can never work with this model, or the id is in use.
+            Overloaded: too many live requests, or draining.
+            EngineNotRunning, EngineFailed: there is nothing to serve it.
+        """
+        parts = self.parts
+        if self._ending.is_set():
+            raise EngineNotRunning("the engine is being stopped")
+        if self.state is EngineState.DRAINING:
+            raise Overloaded("the server is shutting down; try another one", retry_after_seconds=5.0)
+        parts.live.check(request.request_id)
+        check_types(request)
+        check_token_ids(request, parts.model.capacity.vocab_size)
+        actor = RequestActor(with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic())
+        parts.live.add(actor)
+        return actor
+
+    def statistics(self) -> EngineStatistics:
+        """Counts of requests, seats, pages and steps.
+
+        Raises:
+            EngineNotRunning, EngineFailed: as `parts`.
+        """
+        parts = self.parts
+        planner, capacity = parts.planner, parts.model.capacity
+        return EngineStatistics(
+            num_requests=len(parts.live),
+            num_running=planner.num_running,
+            num_waiting=planner.num_waiting,
+            num_seats=capacity.num_seats,
+            num_free_seats=planner.num_free_seats,
+            num_pages=capacity.num_pages,
+            num_free_pages=planner.num_free_pages,
+            num_cached_pages=planner.num_cached_pages,
+            num_preemptions=planner.num_preemptions,
+            num_steps=parts.scheduler.num_steps,
+            step_seconds=parts.scheduler.step_seconds,
+            prefix_queries_tokens=planner.prefix_queries_tokens,
+            prefix_hits_tokens=planner.prefix_hits_tokens,
+        )
+
+    # ---- the owner task
+
+    async def _own(self, started: "asyncio.Future[None]", loading: anyio.CancelScope) -> None:
+        """Load, serve until told to end, take everything down; `started` is resolved in every case."""
+        capacity = self._config.max_num_requests * (MAX_CHOICES + 2) + 2 * self._config.pipeline_depth
+        scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
+        error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
+        try:
+            runner = ModelRunner(Channel("model runner", self._config.pipeline_depth + 2), scheduler_inbox.sender)
+            try:
+                model = None
+                with loading:
+                    model = await runner.load(self._load)
+                if model is not None:
+                    await self._serve(model, runner, scheduler_inbox, started)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await runner.close()
+        except Exception as own_error:  # noqa: BLE001 - the caller of start() hears of it, or else everybody
+            error = own_error
+            if started.done() and not started.cancelled():
+                failure = EngineFailed(f"the engine broke: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                self._died(failure)
+        finally:
+            self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
+            _resolve(started, error)
+
+    async def _serve(
+        self,
+        model: LoadedModel,
+        runner: ModelRunner,
+        scheduler_inbox: Channel[ToScheduler],
+        started: "asyncio.Future[None]",
+    ) -> None:
+        """Run the actors until `stop`, or until one of them dies."""
+        config = self._config
+        planner = Planner(
+            model.capacity, prefix_caching=config.enable_prefix_caching, pipeline_depth=config.pipeline_depth
+        )
+        scheduler = SchedulerActor(scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size)
+        tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
+        tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format, model.capacity.max_model_len)
+        try:
+            async with anyio.create_task_group() as group:
+                for actor in (runner, scheduler, tokenizer):
+                    group.start_soon(supervise, actor, self._died, self._end)
+                live = LiveRequests(config.max_num_requests, group, self._died)
+                loop = asyncio.get_running_loop()
+                self._parts = RunningParts(
+                    loop, model, planner, scheduler, tokenizer, scheduler_inbox.sender, tokenizer_inbox.sender, live
+                )
+                self.state = EngineState.READY
+                _resolve(started, None)
+                try:
+                    await self._ending.wait()
+                finally:
+                    self._end()
+                    live.fail_all(self.failure or EngineNotRunning("the engine was stopped"))
+                    group.cancel_scope.cancel()
+        finally:
+            self._parts = None
+            self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
+            with anyio.CancelScope(shield=True):
+                await tokenizer.close()
+
+    def _end(self) -> None:
+        """Let the owner take everything down; from now on nobody is admitted. Idempotent."""
+        if self.state is EngineState.READY:
+            self.state = EngineState.DRAINING
+        self._ending.set()
+
+    def _died(self, failure: EngineFailed) -> None:
+        """An actor is dead: tell everybody at once, then take the engine down."""
+        if self.failure is None:
+            self.failure = failure
+            self.state = EngineState.FAILED
+            logger.critical("%s", failure, exc_info=failure.__cause__)
+            if self._parts is not None:
+                self._parts.live.fail_all(failure)
+            self._end()
+
+
+class RunningParts(NamedTuple):
+    """What exists only while the engine is up."""
+
+    loop: asyncio.AbstractEventLoop
+    model: LoadedModel
+    planner: Planner
+    scheduler: SchedulerActor
+    tokenizer: TokenizerActor
+    to_scheduler: Sender[ToScheduler]
+    to_tokenizer: Sender[ToTokenizer]
+    live: LiveRequests
+
+
+def _resolve(started: "asyncio.Future[None]", error: BaseException | None) -> None:
+    if started.done():
+        return
+    if error is None:
+        started.set_result(None)
+    else:
+        started.set_exception(error)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

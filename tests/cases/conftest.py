@@ -23,8 +23,8 @@ def default_model() -> Iterator[None]:
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_load_weights", "_text_side"):
-            patch.setattr(loading, name, _once(getattr(loading, name)))
+        patch.setattr(loading, "_load_weights", _first_kept(loading._load_weights, _weights_asked_for))
+        patch.setattr(loading, "_text_side", _first_kept(loading._text_side, lambda path, _checkpoint: path))
         pool = LONGEST_CONTEXT // PAGE_TOKENS * PAGE_BYTES
         loading.load_model(
             EngineConfig(max_model_len=LONGEST_CONTEXT, kv_cache_bytes=pool), lambda _what, _fraction: None
@@ -33,12 +33,19 @@ def default_model() -> Iterator[None]:
     torch.set_num_threads(num_threads)
 
 
-def _once(function: Callable[..., Any]) -> Callable[..., Any]:
-    results: list[Any] = []
+def _first_kept(function: Callable[..., Any], asked_for: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` that gives its first result to all who ask for the same; others, in later folders, get their own."""
+    kept: list[tuple[Any, Any]] = []
 
-    def first(*arguments: Any) -> Any:
-        if not results:
-            results.append(function(*arguments))
-        return results[0]
+    def call(*arguments: Any) -> Any:
+        wanted = asked_for(*arguments)
+        if not kept:
+            kept.append((wanted, function(*arguments)))
+        return kept[0][1] if kept[0][0] == wanted else function(*arguments)
 
-    return first
+    return call
+
+
+def _weights_asked_for(checkpoint: Any, _kernels: Any, dtype: Any, num_positions: int, _report: Any) -> Any:
+    """A table of more positions serves shorter contexts, too."""
+    return checkpoint.spec, dtype, num_positions <= LONGEST_CONTEXT

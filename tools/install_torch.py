@@ -50,14 +50,16 @@ def install_command(wanted: str, offered: str, requirement: str, platform: str) 
     if wanted == "cuda" and platform == "darwin":
         raise SystemExit("TORCH=cuda: there is no CUDA build of torch for macOS; use TORCH=cpu")
     if wanted == offered:
-        return ["pip", "install", "--constraint", str(CONSTRAINTS), requirement]
+        # The CPU build's few dependencies come with Limelight's own, quietly; the CUDA build's are gigabytes to watch.
+        alone = ["--no-deps"] if wanted == "cpu" else []
+        return ["pip", "install", "--constraint", str(CONSTRAINTS), *alone, requirement]
     backend = "cpu" if wanted == "cpu" else "auto"
     return ["uv", "pip", "install", "--python", sys.executable, "--torch-backend", backend, requirement]
 
 
 def offered_build(requirement: str) -> str:
     """The build that plain pip would install, by its own dry run over the whole dependency tree."""
-    report = _python("-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", requirement)
+    report = _python("-m", "pip", "install", "--dry-run", "--ignore-installed", "-qq", "--report", "-", requirement)
     return build_of(entry["metadata"]["name"] for entry in json.loads(report)["install"])
 
 

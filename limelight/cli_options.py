@@ -147,7 +147,9 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         shown = action.default not in (None, argparse.SUPPRESS, False, "") and action.default != []
         plain = action.help or ""
         return (
-            f"{plain} (default: %(default)s)" if shown and action.option_strings and "default" not in plain else plain
+            f"{plain} (default: %(default)s)"
+            if shown and action.option_strings and "default" not in plain.lower()
+            else plain
         )
 
 
@@ -242,7 +244,12 @@ def _generate_command(commands: Any) -> None:
         epilog=GENERATE_EXAMPLES,
         formatter_class=_Help,
     )
-    parser.add_argument("prompt", nargs="*", metavar="PROMPT", help="the prompt; read from standard input if left out")
+    parser.add_argument(
+        "prompt",
+        nargs="*",
+        metavar="PROMPT",
+        help="the prompt; several words may go without quotes; read from standard input if left out",
+    )
     parser.add_argument("--model", metavar="MODEL", help="folder, .gguf file or hub id. Default: SmolLM2-135M-Instruct")
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
     parser.add_argument("--chat", action="store_true", help="send the prompt as a user's message, by the chat template")
@@ -252,7 +259,12 @@ def _generate_command(commands: Any) -> None:
 
 
 def _model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="folder, .gguf file or hub id")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="folder, .gguf file or hub id. Default: SmolLM2-135M-Instruct",
+    )
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
 
 
@@ -288,7 +300,7 @@ def _engine_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _sampling_options(parser: argparse.ArgumentParser, *, max_tokens: int | None) -> None:
-    group = parser.add_argument_group("sampling", "What is left out is as the model's generation_config.json says.")
+    group = parser.add_argument_group("sampling", "Whatever is left out is as the model recommends.")
     limit = "to the end of the context" if max_tokens is None else str(max_tokens)
     group.add_argument(
         "--max-tokens", type=int, default=max_tokens, metavar="N", help=f"length of the output. Default: {limit}"

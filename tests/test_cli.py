@@ -5,6 +5,7 @@ import http.client
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -220,6 +221,7 @@ def test_help_teaches_by_example_and_says_the_defaults(which: list[str], capsys:
         assert "examples:" in text
         assert "(default: " in text or "Default: " in text
         assert "(default: None)" not in text
+        assert not re.search(r"Default: \S+\s+\(default: ", text), "a default is said twice"
     else:
         assert all(command in text for command in ("serve", "chat", "generate"))
 

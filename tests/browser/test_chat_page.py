@@ -111,6 +111,15 @@ async def test_markup_in_an_answer_stays_text_and_runs_nothing():
         assert await page.title() == title
 
 
+async def test_headings_bold_text_and_code_are_shown_as_such():
+    async with open_page(scripted_engine("# Cities\n\n**Paris** is `one`, 2 ** 3 ** 4 is none.")) as page:
+        await ready(page)
+        await say(page, "hi")
+        assert await answered(page) == "Cities\n\nParis is one, 2 ** 3 ** 4 is none."
+        assert await page.locator(".text strong").all_inner_texts() == ["Cities", "Paris"]
+        assert await page.locator(".text p code").inner_text() == "one"
+
+
 async def test_the_whole_conversation_is_sent_back_with_the_system_prompt():
     async with open_page(scripted_engine("fine")) as page:
         await ready(page)

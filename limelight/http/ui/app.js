@@ -192,7 +192,7 @@ const duration = (milliseconds) =>
 
 // ---- text on the page
 
-/** Paragraphs and fenced code as elements. Everything goes through textContent, so markup in an answer stays text. */
+/** Paragraphs, headings, bold text and code as elements. Everything goes through textContent, so markup in an answer stays text. */
 function blocks(text) {
   return text.split(/^```/m).flatMap((part, number) => {
     if (number % 2 === 1) {
@@ -207,9 +207,10 @@ function blocks(text) {
 
 function paragraph(text) {
   const element = document.createElement("p");
-  text.split(/`([^`\n]+)`/).forEach((part, number) => {
-    if (number % 2 === 1) append(element, "code").textContent = part;
-    else element.append(part);
+  text.split(/(`[^`\n]+`|\*\*(?! )[^*\n]+\*\*|^#{1,6} .+$)/m).forEach((part, number) => {
+    if (number % 2 === 0) element.append(part);
+    else if (part[0] === "`") append(element, "code").textContent = part.slice(1, -1);
+    else append(element, "strong").textContent = part.replace(/^(\*\*|#+ )|\*\*$/g, "");
   });
   return element;
 }

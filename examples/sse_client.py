@@ -2,10 +2,12 @@
 
 limelight serve                                    (in another terminal)
 python examples/sse_client.py "Name three colours"
+python examples/sse_client.py "Name three colours" http://127.0.0.1:8080
 """
 
 import json
 import sys
+import urllib.error
 import urllib.request
 
 
@@ -34,4 +36,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except urllib.error.HTTPError as error:  # its body is {"error": {"message": ...}}
+        raise SystemExit(json.load(error)["error"]["message"]) from None
+    except urllib.error.URLError as error:
+        raise SystemExit(f"no server answers ({error.reason}); start one: limelight serve") from None

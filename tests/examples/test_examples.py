@@ -1,6 +1,7 @@
 """The examples run as they stand."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,23 @@ def run(*arguments: str) -> str:
 
 def test_the_sse_client_reads_a_stream_to_its_end(scripted_server: str) -> None:
     assert run("examples/sse_client.py", "Hello", scripted_server) == "user: Hello\nassistant:\n"
+
+
+def test_the_sse_client_says_in_one_line_that_no_server_answers() -> None:
+    with socket.socket() as bound:  # not listening
+        bound.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "examples/sse_client.py", "Hello", address],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "limelight serve" in done.stderr
 
 
 @pytest.mark.model

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from limelight.cli import main
-from limelight.cli_options import allowed_hosts, api_keys, build_parser, engine_config, is_loopback, memory_bytes
-from limelight.cli_serve import bind, http_settings
-from limelight.cli_terminal import LoadingProgress, printable
+from limelight.cli.options import allowed_hosts, api_keys, build_parser, engine_config, is_loopback, memory_bytes
+from limelight.cli.serve import bind, http_settings
+from limelight.cli.terminal import LoadingProgress, as_options, printable
 from limelight.config import EngineConfig
 from limelight.engine import Report
 from limelight.errors import ConfigError
@@ -244,7 +244,7 @@ def unreachable(config: EngineConfig, report: Report) -> LoadedModel:
         (["serve", "--keep-alive", "nan"], 2, "nan"),
         (["serve", "--kv-cache-memory", "lots"], 2, "512MiB"),
         (["serve", "--device", "abacus"], 2, "abacus"),
-        (["serve", "--max-num-seqs", "0"], 2, "max_num_seqs is 0"),
+        (["serve", "--max-num-seqs", "0"], 2, "--max-num-seqs is 0"),
         (["serve", "--max-model-len", "1"], 2, "max_model_len is 1"),
         (["serve", "--root-path", "llm"], 2, "root_path is 'llm'"),
         (["serve", "--api-key", "a=1", "--api-key", "a=2"], 2, "twice"),
@@ -570,3 +570,9 @@ def test_threads_of_the_program_are_gone_when_main_returns(capsys: pytest.Captur
     assert main(["generate", "hello"], loader=scripted_model(echo)) == 0
     assert capsys.readouterr().out == "hello\n"
     assert set(threading.enumerate()) == before
+
+
+def test_messages_name_the_options_of_the_command_line() -> None:
+    assert as_options("raise kv_cache_bytes, or lower max_model_len (revision main)") == (
+        "raise --kv-cache-memory, or lower --max-model-len (revision main)"
+    )

@@ -6,8 +6,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from limelight.cli_protocol import MAX_HEAD_BYTES, MAX_PIPELINED, BoundedHttpToolsProtocol
 from limelight.http import create_app
+from limelight.http.uvicorn_protocol import MAX_HEAD_BYTES, MAX_PIPELINED, BoundedHttpToolsProtocol
 from limelight.testing import scripted_engine
 from tests.http.wire import CHAT, chat_body, exchange, running_server
 

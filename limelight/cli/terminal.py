@@ -1,11 +1,14 @@
 """What the commands share in a terminal: progress and interrupts of loading, text without tricks."""
 
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tqdm import tqdm
+
+from limelight.config import EngineConfig
 
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
@@ -15,9 +18,18 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+_OPTIONS = {"kv_cache_bytes": "--kv-cache-memory"}
+_CONFIG_FIELD = re.compile(rf"\b({'|'.join(name for name in EngineConfig.__struct_fields__ if '_' in name)})\b")
+
+
 def say(line: str) -> None:
     """Tells the person something; standard output stays free for results."""
     print(line, file=sys.stderr, flush=True)
+
+
+def as_options(text: str) -> str:
+    """`text` with the fields of `EngineConfig` called as on the command line: `kv_cache_bytes` is --kv-cache-memory."""
+    return _CONFIG_FIELD.sub(lambda found: _OPTIONS.get(found[0]) or f"--{found[0].replace('_', '-')}", text)
 
 
 @contextmanager

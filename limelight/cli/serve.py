@@ -17,8 +17,8 @@ import anyio
 import msgspec
 import uvicorn
 
-from limelight.cli_options import allowed_hosts, api_keys, engine_config, is_loopback
-from limelight.cli_terminal import LoadingProgress, interruptible_by_the_system, say
+from limelight.cli.options import allowed_hosts, api_keys, engine_config, is_loopback
+from limelight.cli.terminal import LoadingProgress, as_options, interruptible_by_the_system, say
 from limelight.config import EngineConfig
 from limelight.engine import Engine, ModelLoader
 from limelight.errors import ConfigError, LimelightError
@@ -112,7 +112,7 @@ async def _serve(
             progress.close()
     try:
         if engine.model.memory_plan:
-            say(engine.model.memory_plan)
+            say(as_options(engine.model.memory_plan))
         recommended = msgspec.structs.asdict(engine.model.defaults)
         if values := ", ".join(f"{name} {value}" for name, value in recommended.items() if value is not None):
             say(f"sampling     {values} where a request says nothing")
@@ -213,7 +213,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _http_protocol() -> "type[asyncio.Protocol] | Literal['h11']":
     try:
-        from limelight.cli_protocol import BoundedHttpToolsProtocol
+        from limelight.http.uvicorn_protocol import BoundedHttpToolsProtocol
     except ImportError:
         return "h11"  # which has a bound of its own
     return BoundedHttpToolsProtocol

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from limelight.cli_options import build_parser
+from limelight.cli.options import build_parser
+from limelight.cli.terminal import as_options
 from limelight.errors import ConfigError, InvalidRequest, LimelightError
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = 
 def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
     # Imported only now: `limelight --help` answers at once.
     if options.command == "serve":
-        from limelight.cli_serve import serve
+        from limelight.cli.serve import serve
 
         return serve(options, loader)
-    from limelight.cli_chat import chat, generate
+    from limelight.cli.chat import chat, generate
 
     return chat(options, loader) if options.command == "chat" else generate(options, loader)
 
 
 def _complain(error: LimelightError) -> None:
-    print(f"limelight: {error}", file=sys.stderr)
+    print(f"limelight: {as_options(str(error))}", file=sys.stderr)

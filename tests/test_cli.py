@@ -245,7 +245,7 @@ def unreachable(config: EngineConfig, report: Report) -> LoadedModel:
         (["serve", "--kv-cache-memory", "lots"], 2, "512MiB"),
         (["serve", "--device", "abacus"], 2, "abacus"),
         (["serve", "--max-num-seqs", "0"], 2, "--max-num-seqs is 0"),
-        (["serve", "--max-model-len", "1"], 2, "max_model_len is 1"),
+        (["serve", "--max-model-len", "1"], 2, "--max-model-len is 1"),
         (["serve", "--root-path", "llm"], 2, "root_path is 'llm'"),
         (["serve", "--api-key", "a=1", "--api-key", "a=2"], 2, "twice"),
         (["serve", "--ssl-keyfile", "key.pem"], 2, "--ssl-certfile"),

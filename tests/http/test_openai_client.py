@@ -63,7 +63,9 @@ async def test_completions_whole_and_streamed_give_the_same_text():
 async def test_an_answer_can_be_sent_back_as_it_came():
     async with official(scripted_engine("fine")) as api:
         message = (await api.chat.completions.create(model="scripted", messages=HI)).choices[0].message
-        messages = [*HI, message.model_dump(), *HI, message]
+        async with api.chat.completions.stream(model="scripted", messages=HI) as stream:
+            streamed_message = (await stream.get_final_completion()).choices[0].message
+        messages = [*HI, message.model_dump(), *HI, message, *HI, streamed_message.model_dump()]
         raw = await api.chat.completions.with_raw_response.create(model="scripted", messages=messages)
     assert "x-limelight-ignored-fields" not in raw.headers
     assert raw.parse().choices[0].message.content == "fine"

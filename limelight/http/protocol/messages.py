@@ -26,10 +26,11 @@ Content = str | list[Part]
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Name and arguments (a string holding JSON) of a call."""
+    """Name and arguments (a string holding JSON) of a call; `parsed_arguments` repeats them, from a client's helper."""
 
     name: str
     arguments: str
+    parsed_arguments: Any = None
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,7 +79,10 @@ class FunctionMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="role
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant"):
-    """An answer. `audio` must be null; `annotations` are about the text and not part of it."""
+    """An answer. `audio` must be null; `annotations` are about the text and not part of it.
+
+    `parsed` is what the official client's helpers add to a message: the content once more, read as JSON.
+    """
 
     content: Content | None = None
     name: str | None = None
@@ -89,6 +93,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="rol
     function_call: FunctionCall | None = None
     annotations: list[Any] | None = None
     audio: dict[str, Any] | None = None
+    parsed: Any = None
 
 
 Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage

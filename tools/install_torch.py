@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = install_command(wanted, offered_build(requirement), requirement, sys.platform)
     print(f"installing {requirement} ({wanted})", flush=True)
     if command[0] == "uv":
-        _run("pip", "install", "--quiet", pinned("uv", lines))
+        _run("pip", "install", "-qq", pinned("uv", lines))
         if installed_build(requirement) is not None:
             command.append("--reinstall-package=torch")
     _run(*command)

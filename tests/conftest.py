@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 # As the command line does, and before torch is loaded: threads that wait must not take the cores from those that work.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 SCRIPTED_SERVER = """
 from limelight.cli import main

@@ -533,7 +533,7 @@ def test_a_conversation_that_no_longer_fits_is_told_and_can_be_reset() -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+    [({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
 )
 def test_waiting_threads_of_torch_spin_briefly_unless_told_otherwise(
     given: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch

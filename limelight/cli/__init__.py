@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-SPIN_COUNT = "1000"
+SPIN_COUNT = "5000"
 """Rounds for which torch's OpenMP threads spin before they sleep. By default that takes milliseconds, and where other
-processes use the cores, it takes them from the very thread that is waited for (docs/log.md: up to ten times slower)."""
+processes use the cores, it takes them from the very thread that is waited for. Fewer rounds cost more than they save on
+an idle machine (docs/log.md has both)."""
 
 
 def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = None) -> int:

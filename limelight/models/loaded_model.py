@@ -48,7 +48,7 @@ class ChatFormat(Protocol):
 class SamplingDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """What the model's makers recommend, used where a request leaves a value out; None: the API's default.
 
-    From `generation_config.json`, or for the embedded default model from its card.
+    From `generation_config.json`, or our own choice for the embedded default model.
     """
 
     temperature: float | None = None

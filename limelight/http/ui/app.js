@@ -2,6 +2,7 @@
 
 import { events } from "./sse.js";
 
+const MAX_ANSWER_TOKENS = 1024; // a model that never ends would go on to the end of its context
 const KEY = "limelight.api-key";
 const RETRY_MILLISECONDS = 1500;
 
@@ -111,6 +112,7 @@ async function stream(thread, view, signal) {
     body: JSON.stringify({
       model,
       messages: system ? [{ role: "system", content: system }, ...thread] : thread,
+      max_completion_tokens: MAX_ANSWER_TOKENS,
       stream: true,
       stream_options: { include_usage: true },
     }),
@@ -124,7 +126,7 @@ async function stream(thread, view, signal) {
     if (chunk.usage) view.tokens = chunk.usage.completion_tokens;
     const choice = chunk.choices[0];
     if (choice?.delta.content) view.add(choice.delta.content);
-    if (choice?.finish_reason === "length") view.note = "the length limit ended the answer";
+    if (choice?.finish_reason === "length") view.note = "cut at its length limit: ask to go on";
   }
   if (!whole) throw new Error("The connection ended before the answer did.");
 }

@@ -77,10 +77,10 @@ class Gate:
 
 
 async def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    """Turns the loop until `condition` holds."""
+    """Waits until `condition` holds, with pauses: a loop that only turns would take the interpreter from the model."""
     with anyio.fail_after(seconds):
         while not condition():
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.001)
 
 
 def idle(engine: Engine) -> bool:

@@ -1,6 +1,6 @@
 """What the commands accept, with the texts of `--help`, and how that becomes the settings of the layers below.
 
-Reads no environment of its own: `cli.py` hands in what it is allowed to see.
+Reads no environment of its own: `main` hands in what it is allowed to see.
 """
 
 import argparse

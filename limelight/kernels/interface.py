@@ -48,11 +48,36 @@ class AttentionBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttentionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What attention in one layer does beside softmax(q k) v."""
+    """What attention in one layer does beside softmax(q k) v.
+
+    Attributes:
+        sliding_window: tokens each query sees, itself included, or None for all.
+        soft_cap: scaled products x become cap * tanh(x / cap), or None.
+        sinks: [heads] float32, a logit of each head that takes part in the softmax and has no value, or None.
+    """
 
     scale: float
     sliding_window: int | None = None
     soft_cap: float | None = None
+    sinks: Tensor | None = None
+
+
+class ExpertWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """Gated MLPs of which each row takes a few.
+
+    Attributes:
+        gate_up: [experts, 2 * inner, in], the gate's rows first.
+        down: [experts, out, inner].
+        gate_up_bias, down_bias: [experts, 2 * inner] and [experts, out], or None.
+        activation, limit: as in `Kernels.gate`.
+    """
+
+    gate_up: Tensor
+    down: Tensor
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+    activation: str = "silu"
+    limit: float | None = None
 
 
 class LinearSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +210,10 @@ class Kernels(Protocol):
         """
         ...
 
+    def write(self, kv: Any, layer: int, keys: Tensor, values: Tensor, plan: Any) -> None:
+        """Write keys and values, each [tokens, kv_heads, head_dim] and complete as they are, to their slots."""
+        ...
+
     def attend(self, kv: Any, layer: int, queries: Tensor, plan: Any, settings: AttentionSettings) -> Tensor:
         """Causal attention of `queries` over the pages of their sequences -> [tokens, heads * head_dim].
 
@@ -192,8 +221,31 @@ class Kernels(Protocol):
         """
         ...
 
-    def gate(self, gate_up: Tensor) -> Tensor:
-        """SiLU(first half) * second half: [tokens, 2 * n] -> [tokens, n]."""
+    def gate(self, gate_up: Tensor, activation: str = "silu", limit: float | None = None) -> Tensor:
+        """activation(first half) * second half: [tokens, 2 * n] -> [tokens, n].
+
+        Args:
+            activation: "silu", "gelu_tanh" or "gelu".
+            limit: with "silu" only, gpt-oss's gate: g = min(first, limit), u = second within +-limit,
+                g * sigmoid(1.702 g) * (u + 1).
+        """
+        ...
+
+    def pack_experts(self, weights: ExpertWeights) -> Any:
+        """Pack a layer's experts; opaque, to be multiplied with by `experts`."""
+        ...
+
+    def experts(self, inputs: Tensor, chosen: Tensor, shares: Tensor, packed: Any) -> Tensor:
+        """Sum over each row's experts of share * down(gate(gate_up row)), as one grouped product per matrix.
+
+        Args:
+            inputs: [tokens, in].
+            chosen: [tokens, k] int64, experts of each row.
+            shares: [tokens, k] float32.
+
+        Returns:
+            [tokens, out].
+        """
         ...
 
     def sample(self, logits: Tensor, batch: SamplingBatch) -> SampledTokens:

@@ -15,6 +15,7 @@ from limelight.kernels import reference_attention, reference_sampling
 from limelight.kernels.interface import (
     AttentionBatch,
     AttentionSettings,
+    ExpertWeights,
     KVLayout,
     LinearSegment,
     SampledTokens,
@@ -151,16 +152,46 @@ class ReferenceKernels:
         )
         return queries
 
+    def write(self, kv: ReferenceKV, layer: int, keys: Tensor, values: Tensor, plan: AttentionPlan) -> None:
+        """Keys and values as one piece into their slots."""
+        kv.layers[layer].index_copy_(0, plan.batch.slots, torch.stack((keys, values), 1))
+
     def attend(
         self, kv: ReferenceKV, layer: int, queries: Tensor, plan: AttentionPlan, settings: AttentionSettings
     ) -> Tensor:
         """Causal attention of `queries` over the pages of their sequences -> [tokens, heads * head_dim]."""
         return reference_attention.attend(kv.layers[layer], queries, plan, settings)
 
-    def gate(self, gate_up: Tensor) -> Tensor:
-        """SiLU(first half) * second half: [tokens, 2 * n] -> [tokens, n]."""
+    def gate(self, gate_up: Tensor, activation: str = "silu", limit: float | None = None) -> Tensor:
+        """activation(first half) * second half: [tokens, 2 * n] -> [tokens, n]."""
         gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate).mul_(up)
+        if limit is not None:
+            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+            return (gate * 1.702).sigmoid_().mul_(gate).mul_(up + 1)
+        if activation == "silu":
+            return F.silu(gate).mul_(up)
+        return F.gelu(gate, approximate="tanh" if activation == "gelu_tanh" else "none").mul_(up)
+
+    def pack_experts(self, weights: ExpertWeights) -> ExpertWeights:
+        """The weights as they are."""
+        return weights
+
+    def experts(self, inputs: Tensor, chosen: Tensor, shares: Tensor, packed: ExpertWeights) -> Tensor:
+        """Rows sorted by expert, two grouped products, and the results added up per row."""
+        num_experts = packed.gate_up.shape[0]
+        order = chosen.flatten().argsort(stable=True)
+        rows = order // chosen.shape[1]
+        ends = torch.bincount(chosen.flatten(), minlength=num_experts).cumsum(0).to(torch.int32)
+        expert_of_row = chosen.flatten().index_select(0, order)
+        gate_up = F.grouped_mm(inputs.index_select(0, rows), packed.gate_up.transpose(1, 2), offs=ends)
+        if packed.gate_up_bias is not None:
+            gate_up = gate_up + packed.gate_up_bias.index_select(0, expert_of_row)
+        inner = self.gate(gate_up, packed.activation, packed.limit)
+        outputs = F.grouped_mm(inner, packed.down.transpose(1, 2), offs=ends)
+        if packed.down_bias is not None:
+            outputs = outputs + packed.down_bias.index_select(0, expert_of_row)
+        outputs = outputs * shares.flatten().index_select(0, order).unsqueeze(1).to(outputs.dtype)
+        return torch.zeros_like(inputs[:, : outputs.shape[1]]).index_add_(0, rows, outputs)
 
     def sample(self, logits: Tensor, batch: SamplingBatch) -> SampledTokens:
         """Draw a token per row of `logits` [sampled, vocab] float32."""

@@ -11,7 +11,7 @@ from typing import Protocol
 from torch import Tensor
 
 from limelight.errors import CheckpointError
-from limelight.models.gguf_checkpoint import GgufCheckpoint
+from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.safetensors_checkpoint import SafetensorsCheckpoint
 from limelight.models.spec import ModelSpec

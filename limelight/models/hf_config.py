@@ -4,43 +4,17 @@ Reads the layouts of transformers 4 (`rope_theta`, `rope_scaling`, `torch_dtype`
 Defaults of absent fields are those of transformers' configuration class of the family.
 """
 
-import math
 from pathlib import Path
 
-import msgspec
-
 from limelight.errors import CheckpointError, UnsupportedModel
+from limelight.models.families.family import ConfigDefaults
+from limelight.models.families.registry import ARCHITECTURES, family_of
 from limelight.models.fields import Fields, read_json_object
 from limelight.models.loaded_model import SamplingDefaults
-from limelight.models.spec import ARCHITECTURES, ModelSpec, RopeScaling, RopeSettings
+from limelight.models.rope_config import read_rope
+from limelight.models.spec import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ModelSpec
 
 DTYPES = ("float32", "bfloat16", "float16")
-MAX_LAYERS = 1024
-MAX_HEADS = 4096
-MAX_HEAD_DIM = 1024
-MAX_WIDTH = 2**20
-MAX_VOCAB = 2**23
-MAX_POSITIONS = 2**31 - 1
-
-
-class FamilyDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What transformers assumes of a family where `config.json` is silent.
-
-    `has_sliding_window` and `has_biases` say whether its model code looks at those fields at all.
-    """
-
-    max_position_embeddings: int
-    num_kv_heads: int | None
-    has_sliding_window: bool
-    has_biases: bool
-
-
-FAMILIES = {
-    "llama": FamilyDefaults(max_position_embeddings=2048, num_kv_heads=None, has_sliding_window=False, has_biases=True),
-    "mistral": FamilyDefaults(
-        max_position_embeddings=4096 * 32, num_kv_heads=8, has_sliding_window=True, has_biases=False
-    ),
-}
 
 
 def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
@@ -59,16 +33,17 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
         raise CheckpointError(f"{folder} has no config.json; a model folder needs one, beside its *.safetensors files")
     config = Fields(read_json_object(path), str(path))
     architecture = _architecture(config)
-    family = FAMILIES[architecture]
+    family = family_of(architecture)
+    defaults = family.defaults
 
     hidden_size = config.integer("hidden_size", 1, MAX_WIDTH)
     num_heads = config.integer("num_attention_heads", 1, MAX_HEADS)
-    num_kv_heads = _num_kv_heads(config, num_heads, family)
-    head_dim = _head_dim(config, hidden_size, num_heads)
+    num_kv_heads = _num_kv_heads(config, num_heads, defaults)
+    head_dim = _head_dim(config, hidden_size, num_heads, defaults)
     vocab_size = config.integer("vocab_size", 1, MAX_VOCAB)
-    positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, family.max_position_embeddings)
+    positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, defaults.max_position_embeddings)
     generation = _generation_fields(folder)
-    return ModelSpec(
+    common = ModelSpec(
         architecture=architecture,
         source=str(path),
         num_layers=config.integer("num_hidden_layers", 1, MAX_LAYERS),
@@ -80,17 +55,16 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
         vocab_size=vocab_size,
         max_position_embeddings=positions,
         rms_norm_epsilon=config.number("rms_norm_eps", 0.0, 1.0, 1e-6),
-        rope=_rope(config, head_dim, positions),
-        attention_bias=family.has_biases and config.flag("attention_bias", default=False),
-        mlp_bias=family.has_biases and config.flag("mlp_bias", default=False),
-        tie_word_embeddings=config.flag("tie_word_embeddings", default=False),
-        sliding_window=_sliding_window(config, family),
-        activation=_activation(config),
+        rope=read_rope(
+            config, head_dim, positions, default_theta=defaults.rope_theta, partial_rotary=defaults.partial_rotary
+        ),
+        tie_word_embeddings=config.flag("tie_word_embeddings", default=defaults.tie_word_embeddings),
         eos_token_ids=_token_ids(config, "eos_token_id", vocab_size, default=2)
         | generation.token_ids("eos_token_id", vocab_size),
         bos_token_id=min(_token_ids(config, "bos_token_id", vocab_size, default=1), default=None),
         dtype=_dtype(config) or stored_dtype,
     )
+    return family.refine(common, config)
 
 
 def read_sampling_defaults(folder: Path) -> SamplingDefaults:
@@ -124,7 +98,7 @@ def _generation_fields(folder: Path) -> Fields:
 def _architecture(config: Fields) -> str:
     model_type = config.text("model_type")
     classes = config.values.get("architectures") or []
-    if model_type not in FAMILIES:
+    if model_type not in ARCHITECTURES:
         described = repr(model_type) if model_type is not None else f"missing (architectures: {classes!r})"
         raise UnsupportedModel(
             f"{config.source}: model_type is {described}; Limelight runs the architectures {', '.join(ARCHITECTURES)}"
@@ -142,9 +116,9 @@ def _architecture(config: Fields) -> str:
     return model_type
 
 
-def _num_kv_heads(config: Fields, num_heads: int, family: FamilyDefaults) -> int:
-    if "num_key_value_heads" not in config.values and family.num_kv_heads is not None:
-        num_kv_heads = family.num_kv_heads
+def _num_kv_heads(config: Fields, num_heads: int, defaults: ConfigDefaults) -> int:
+    if "num_key_value_heads" not in config.values and defaults.num_kv_heads is not None:
+        num_kv_heads = defaults.num_kv_heads
     else:
         num_kv_heads = config.integer("num_key_value_heads", 1, MAX_HEADS, num_heads)
     if num_heads % num_kv_heads:
@@ -154,88 +128,15 @@ def _num_kv_heads(config: Fields, num_heads: int, family: FamilyDefaults) -> int
     return num_kv_heads
 
 
-def _head_dim(config: Fields, hidden_size: int, num_heads: int) -> int:
-    if "head_dim" not in config and hidden_size % num_heads:
+def _head_dim(config: Fields, hidden_size: int, num_heads: int, defaults: ConfigDefaults) -> int:
+    if "head_dim" not in config and defaults.head_dim is None and hidden_size % num_heads:
         raise config.refusal(
             "hidden_size", hidden_size, f"without head_dim, it must be a multiple of num_attention_heads ({num_heads})"
         )
-    head_dim = config.integer("head_dim", 2, MAX_HEAD_DIM, hidden_size // num_heads)
+    head_dim = config.integer("head_dim", 2, MAX_HEAD_DIM, defaults.head_dim or hidden_size // num_heads)
     if head_dim % 2 or not 2 <= head_dim <= MAX_HEAD_DIM:
         raise config.refusal("head_dim", head_dim, f"it must be an even number from 2 to {MAX_HEAD_DIM}")
     return head_dim
-
-
-def _rope(config: Fields, head_dim: int, positions: int) -> RopeSettings:
-    # transformers 5 nests everything in rope_parameters; a non-empty rope_scaling (the older key) wins over it.
-    group = config.group("rope_scaling") or config.group("rope_parameters") or Fields({}, config.source)
-    theta = group.number("rope_theta", 1.0, 1e15, config.number("rope_theta", 1.0, 1e15, 10_000.0))
-    partial = group.number("partial_rotary_factor", 0.0, 1.0, config.number("partial_rotary_factor", 0.0, 1.0, 1.0))
-    if partial != 1.0:
-        raise UnsupportedModel(
-            f"{group.source}: partial_rotary_factor is {partial}; Limelight rotates whole heads here"
-        )
-    kind = group.text("rope_type") or group.text("type") or "default"
-    plain = RopeSettings(theta=theta, rotary_dim=head_dim)
-    if kind == "default":
-        return plain
-    if kind in ("linear", "dynamic"):
-        factor = group.number("factor", 1.0, 1e6)
-        return msgspec.structs.replace(plain, scaling=RopeScaling(kind), factor=factor)
-    if kind not in ("llama3", "yarn"):
-        known = "default, linear, dynamic, llama3, yarn"
-        raise UnsupportedModel(f"{group.source}: rope type is {kind!r}; Limelight knows {known}")
-
-    own = group.integer("original_max_position_embeddings", 1, MAX_POSITIONS, positions)
-    original = config.integer("original_max_position_embeddings", 1, MAX_POSITIONS, own)
-    if kind == "llama3":
-        low = group.number("low_freq_factor", 1e-6, 1e6)
-        high = group.number("high_freq_factor", 1e-6, 1e6)
-        if high <= low:
-            raise group.refusal("high_freq_factor", high, f"it must be above low_freq_factor, which is {low}")
-        return msgspec.structs.replace(
-            plain,
-            scaling=RopeScaling.LLAMA3,
-            factor=group.number("factor", 1.0, 1e6),
-            original_max_position_embeddings=original,
-            low_freq_factor=low,
-            high_freq_factor=high,
-        )
-    factor = group.number("factor", 1.0, 1e6, max(positions / original, 1.0))
-    return msgspec.structs.replace(
-        plain,
-        scaling=RopeScaling.YARN,
-        factor=factor,
-        original_max_position_embeddings=original,
-        beta_fast=group.number("beta_fast", 0.0, 1e6, 0.0) or 32.0,
-        beta_slow=group.number("beta_slow", 0.0, 1e6, 0.0) or 1.0,
-        truncate=group.flag("truncate", default=True),
-        attention_factor=_yarn_attention_factor(group, factor),
-    )
-
-
-def _yarn_attention_factor(group: Fields, factor: float) -> float:
-    if "attention_factor" in group:
-        return group.number("attention_factor", 1e-6, 1e6)
-    mscale = group.number("mscale", 0.0, 1e6, 0.0)
-    mscale_all = group.number("mscale_all_dim", 0.0, 1e6, 0.0)
-    if mscale and mscale_all:
-        return (0.1 * mscale * math.log(factor) + 1.0) / (0.1 * mscale_all * math.log(factor) + 1.0)
-    return 0.1 * math.log(factor) + 1.0
-
-
-def _sliding_window(config: Fields, family: FamilyDefaults) -> int | None:
-    if not family.has_sliding_window:
-        return None
-    if "sliding_window" not in config.values:
-        return 4096
-    return config.integer("sliding_window", 1, MAX_POSITIONS) if "sliding_window" in config else None
-
-
-def _activation(config: Fields) -> str:
-    name = config.text("hidden_act") or "silu"
-    if name not in ("silu", "swish"):
-        raise UnsupportedModel(f"{config.source}: hidden_act is {name!r}; Limelight runs silu here")
-    return "silu"
 
 
 def _token_ids(config: Fields, name: str, vocab_size: int, default: int) -> frozenset[int]:

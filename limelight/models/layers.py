@@ -1,4 +1,5 @@
-"""Building blocks of decoders: attention with rotary positions, and the gated MLP. They own weights, never a sequence.
+"""Building blocks of decoders: projections, attention with rotary positions, gated MLP. They own weights, never a
+sequence.
 
 A `StepState` carries what all layers of one step share; every kernel is called through it.
 """
@@ -10,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from limelight.kernels.interface import AttentionSettings, Kernels, LinearSegment
+from limelight.models.spec import ModelSpec
 
 ReadTensor = Callable[[str], Tensor]
 """Name of a parameter -> the tensor, in the dtype and on the device that the model runs in."""
@@ -17,52 +19,126 @@ ReadTensor = Callable[[str], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """What the layers of one step share: the KV pool and the kernels' own plan and rotation (opaque)."""
+    """What the layers of one step share: the KV pool and the kernels' own plan and rotations (opaque).
+
+    `local_rotation` is that of sliding layers; it is `rotation` itself unless the model has rotary settings of two
+    kinds.
+    """
 
     kv: Any
     plan: Any
     rotation: Any
+    local_rotation: Any
+
+
+Layer = Callable[[Tensor, Tensor | None, StepState], tuple[Tensor, Tensor]]
+"""(hidden, residual, state) -> (hidden, residual), all [tokens, hidden]; their sum is what the layer gives. Residual is
+None before the first layer. Writes the layer's keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerBuilder:
+    """What a family builds layer `index` from."""
+
+    spec: ModelSpec
+    index: int
+    read: ReadTensor
+    kernels: Kernels
+
+    @property
+    def prefix(self) -> str:
+        """What the names of the layer's parameters begin with."""
+        return f"model.layers.{self.index}"
+
+    def norm(self, name: str) -> Tensor:
+        """Weight of the norm `prefix.name`, ready to be multiplied with."""
+        return norm_weight(self.read, f"{self.prefix}.{name}.weight", self.spec)
+
+    def projection(self, names: Sequence[str], *, biases: bool) -> "Projection":
+        """The matrices `prefix.name` (and their biases), which share their input, packed as one product."""
+        return Projection(self.kernels, self.read, [f"{self.prefix}.{name}" for name in names], biases=biases)
+
+
+class Projection:
+    """Stored matrices that share their input, packed as one product: the outputs one beside the other.
+
+    Attributes:
+        names: of the matrices, without `.weight`.
+        widths: outputs of each.
+    """
+
+    def __init__(self, kernels: Kernels, read: ReadTensor, names: Sequence[str], *, biases: bool) -> None:
+        """Read `name`.weight (and .bias) of each name."""
+        segments = [
+            LinearSegment(weight=read(f"{name}.weight"), bias=read(f"{name}.bias") if biases else None)
+            for name in names
+        ]
+        self.names = tuple(names)
+        self.widths = tuple(segment.weight.shape[0] for segment in segments)
+        self._kernels = kernels
+        self._packed = kernels.pack_linear(segments)
+
+    def __call__(self, inputs: Tensor, state: StepState) -> Tensor:
+        """[tokens, in] -> [tokens, sum of widths]."""
+        return self._kernels.linear(inputs, self._packed)
 
 
 class Attention:
-    """Fused q, k, v projection, rotary embedding, paged attention, output projection."""
+    """Fused q, k, v projection, optional QK-norm, rotary embedding, paged attention, output projection."""
 
-    def __init__(
-        self, layer: int, prefix: str, read: ReadTensor, kernels: Kernels, settings: AttentionSettings, *, biases: bool
-    ) -> None:
-        """Read `prefix`.{q,k,v,o}_proj; `layer` is the index of this layer's keys and values in the pool."""
-        self._layer = layer
-        self._kernels = kernels
-        self._settings = settings
-        self._qkv = projection(kernels, read, [f"{prefix}.{part}_proj" for part in "qkv"], biases=biases)
-        self._output = projection(kernels, read, [f"{prefix}.o_proj"], biases=biases)
+    def __init__(self, builder: LayerBuilder, *, fused: str | None = None, sinks: Tensor | None = None) -> None:
+        """Read `self_attn.{q,k,v,o}_proj` of the layer, and `{q,k}_norm` if the model has them.
+
+        Args:
+            fused: name of the one matrix that a family stores for q, k and v, if it does.
+            sinks: [heads], see `AttentionSettings`.
+        """
+        spec = builder.spec
+        self._layer = builder.index
+        self._kernels = builder.kernels
+        self._epsilon = spec.rms_norm_epsilon
+        self._is_local = spec.window(builder.index) is not None
+        self._settings = AttentionSettings(
+            scale=spec.scale,
+            sliding_window=spec.window(builder.index),
+            soft_cap=spec.attention_soft_cap,
+            sinks=sinks,
+        )
+        names = [fused] if fused else ["q_proj", "k_proj", "v_proj"]
+        self._qkv = builder.projection([f"self_attn.{name}" for name in names], biases=spec.qkv_bias)
+        self._output = builder.projection(["self_attn.o_proj"], biases=spec.output_bias)
+        self._q_norm = builder.norm("self_attn.q_norm") if spec.qk_norm else None
+        self._k_norm = builder.norm("self_attn.k_norm") if spec.qk_norm else None
 
     def __call__(self, hidden: Tensor, state: StepState) -> Tensor:
         """[tokens, hidden] -> [tokens, hidden]; writes this layer's keys and values."""
-        qkv = self._kernels.linear(hidden, self._qkv)
+        rotation = state.local_rotation if self._is_local else state.rotation
+        qkv = self._qkv(hidden, state)
         queries = self._kernels.rotate_and_write(
-            state.kv, self._layer, qkv, state.rotation, state.plan, None, None, 0.0
+            state.kv, self._layer, qkv, rotation, state.plan, self._q_norm, self._k_norm, self._epsilon
         )
         attended = self._kernels.attend(state.kv, self._layer, queries, state.plan, self._settings)
-        return self._kernels.linear(attended, self._output)
+        return self._output(attended, state)
 
 
 class GatedMLP:
-    """down(SiLU(gate x) * up x) (Shazeer 2020, arXiv 2002.05202)."""
+    """down(activation(gate x) * up x) (Shazeer 2020, arXiv 2002.05202)."""
 
-    def __init__(self, prefix: str, read: ReadTensor, kernels: Kernels, *, biases: bool) -> None:
-        """Read `prefix`.{gate,up,down}_proj."""
-        self._kernels = kernels
-        self._gate_up = projection(kernels, read, [f"{prefix}.gate_proj", f"{prefix}.up_proj"], biases=biases)
-        self._down = projection(kernels, read, [f"{prefix}.down_proj"], biases=biases)
+    def __init__(self, builder: LayerBuilder, *, fused: str | None = None) -> None:
+        """Read `mlp.{gate,up,down}_proj`; `fused` is the one matrix that a family stores for gate and up."""
+        self._kernels = builder.kernels
+        self._activation = builder.spec.activation
+        biases = builder.spec.mlp_bias
+        names = [fused] if fused else ["gate_proj", "up_proj"]
+        self._gate_up = builder.projection([f"mlp.{name}" for name in names], biases=biases)
+        self._down = builder.projection(["mlp.down_proj"], biases=biases)
 
-    def __call__(self, hidden: Tensor) -> Tensor:
+    def __call__(self, hidden: Tensor, state: StepState) -> Tensor:
         """[tokens, hidden] -> [tokens, hidden]."""
-        return self._kernels.linear(self._kernels.gate(self._kernels.linear(hidden, self._gate_up)), self._down)
+        return self._down(self._kernels.gate(self._gate_up(hidden, state), self._activation), state)
 
 
-def projection(kernels: Kernels, read: ReadTensor, names: Sequence[str], *, biases: bool) -> Any:
-    """Stored matrices `name`.weight (and .bias) that share their input, packed as one product."""
-    return kernels.pack_linear(
-        [LinearSegment(weight=read(f"{name}.weight"), bias=read(f"{name}.bias") if biases else None) for name in names]
-    )
+def norm_weight(read: ReadTensor, name: str, spec: ModelSpec) -> Tensor:
+    """The weight `name` of a norm, the family's offset added."""
+    weight = read(name)
+    return weight + spec.norm_offset if spec.norm_offset else weight

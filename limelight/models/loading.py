@@ -10,12 +10,12 @@ from limelight.config import EngineConfig
 from limelight.errors import ConfigError
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
-from limelight.models import llama
 from limelight.models.chat_format import chat_format_from_gguf, load_chat_format
 from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
+from limelight.models.decoder import Decoder, parameter_shapes, weights_bytes
 from limelight.models.free_memory import free_memory_bytes
-from limelight.models.gguf_checkpoint import GgufCheckpoint
-from limelight.models.gguf_vocabulary import vocabulary_from_gguf
+from limelight.models.gguf.checkpoint import GgufCheckpoint
+from limelight.models.gguf.vocabulary import vocabulary_from_gguf
 from limelight.models.hub import DEFAULT_SAMPLING, model_name, resolve
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.loaded_model import ChatFormat, LoadedModel
@@ -42,7 +42,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     spec = checkpoint.spec
     dtype = choose_dtype(config.dtype, spec.dtype, device)
     kernels = select_kernels(device)
-    check_parameters(checkpoint, llama.parameter_shapes(spec))
+    check_parameters(checkpoint, parameter_shapes(spec))
     plan = _plan(config, spec, kernels, dtype)
 
     with ThreadPoolExecutor(1, thread_name_prefix="limelight-load") as beside:
@@ -117,7 +117,7 @@ def _plan(config: EngineConfig, spec: ModelSpec, kernels: Kernels, dtype: torch.
         )
     on_cpu = kernels.device.type == "cpu"
     return plan_memory(
-        weights_bytes=llama.weights_bytes(spec, kernels, dtype),
+        weights_bytes=weights_bytes(spec, kernels, dtype),
         page_bytes=kv_layout(spec, 1, config.page_size, dtype).page_bytes,
         page_size=config.page_size,
         context_length=spec.max_position_embeddings,
@@ -131,12 +131,12 @@ def _plan(config: EngineConfig, spec: ModelSpec, kernels: Kernels, dtype: torch.
 
 def _load_weights(
     checkpoint: Checkpoint, kernels: Kernels, dtype: torch.dtype, num_positions: int, report: Report
-) -> llama.Llama:
+) -> Decoder:
     def read(name: str) -> torch.Tensor:
         return checkpoint.tensor(name).to(kernels.device, dtype)
 
     with torch.inference_mode():
-        return llama.Llama(
+        return Decoder(
             checkpoint.spec, read, kernels, num_positions, lambda fraction: report("loading weights", fraction)
         )
 

@@ -1,14 +1,20 @@
 """What a model is: one shape for all families, whether it comes from `config.json` or from GGUF metadata.
 
-Values only; `hf_config.py` and `gguf_spec.py` fill it from files and check what they read.
+Values only; `hf_config.py` and `gguf/spec.py` fill it from files and check what they read.
 """
 
 import enum
 
 import msgspec
 
-ARCHITECTURES = ("llama", "mistral")
-"""Families that Limelight runs, by their `model_type`. Mistral is Llama with an optional sliding window."""
+MAX_LAYERS = 1024
+MAX_HEADS = 4096
+MAX_HEAD_DIM = 1024
+MAX_WIDTH = 2**20
+MAX_VOCAB = 2**23
+MAX_POSITIONS = 2**31 - 1
+MAX_EXPERTS = 4096
+"""Bounds on what a file may claim, far above any model, checked before anything of that size is made."""
 
 
 class RopeScaling(enum.StrEnum):
@@ -54,20 +60,48 @@ class RopeSettings(msgspec.Struct, frozen=True, kw_only=True):
     frequency_factors: tuple[float, ...] | None = None
 
 
-class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes and settings of a decoder.
+class ExpertSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Mixture-of-experts layers: each token goes through `num_per_token` of `num_experts` gated MLPs.
 
     Attributes:
-        architecture: one of `ARCHITECTURES`.
+        intermediate_size: of one expert.
+        normalize: the weights of a token's experts are scaled to add up to one.
+        layers: the layers that have experts in place of one MLP; None: all.
+    """
+
+    num_experts: int
+    num_per_token: int
+    intermediate_size: int
+    normalize: bool = True
+    layers: frozenset[int] | None = None
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes and settings of a decoder. What a family does not use keeps its default.
+
+    Attributes:
+        architecture: the family, by its `model_type` in `config.json`; see `families/registry.py`.
         source: the file that this was read from, for messages.
         head_dim: size of one attention head; need not be `hidden_size / num_heads`.
         vocab_size: rows of the embedding, possibly padded beyond the tokenizer's ids.
         max_position_embeddings: longest context the model is meant for.
-        attention_bias: the q, k, v and output projections have biases.
+        rope: of the layers that see everything, and of sliding ones unless `local_rope` is set.
+        local_rope: of the sliding layers, where it differs.
+        qkv_bias: the query, key and value projections have biases.
+        output_bias: the attention's output projection has one.
         mlp_bias: the gate, up and down projections have biases.
-        tie_word_embeddings: the output projection is the embedding table.
+        qk_norm: queries and keys are normalised, each head by itself, before they are rotated.
+        attention_scale: multiplies q k; None: head_dim ** -0.5.
+        attention_soft_cap, logits_soft_cap: x becomes cap * tanh(x / cap), or None.
+        attention_sinks: each head has a learnt logit that takes part in the softmax and has no value.
         sliding_window: tokens each query sees, itself included, or None for all.
-        activation: of the gated MLP; "silu".
+        sliding_layers: the layers that `sliding_window` applies to; None: all.
+        norm_offset: added to the stored weights of all norms.
+        embedding_scale: multiplies the looked-up embeddings.
+        tie_word_embeddings: the output projection is the embedding table.
+        activation: of the gated MLP: "silu", "gelu_tanh" or "gelu".
+        gate_limit: bound on what enters the gate, where the family clamps it.
+        experts: of mixture-of-experts models, else None.
         eos_token_ids: all ids that end a generation.
         dtype: what the weights are meant to be in: "float32", "bfloat16" or "float16".
     """
@@ -84,14 +118,40 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_position_embeddings: int
     rms_norm_epsilon: float
     rope: RopeSettings
-    attention_bias: bool = False
+    local_rope: RopeSettings | None = None
+    qkv_bias: bool = False
+    output_bias: bool = False
     mlp_bias: bool = False
-    tie_word_embeddings: bool = False
+    qk_norm: bool = False
+    attention_scale: float | None = None
+    attention_soft_cap: float | None = None
+    logits_soft_cap: float | None = None
+    attention_sinks: bool = False
     sliding_window: int | None = None
+    sliding_layers: frozenset[int] | None = None
+    norm_offset: float = 0.0
+    embedding_scale: float = 1.0
+    tie_word_embeddings: bool = False
     activation: str = "silu"
+    gate_limit: float | None = None
+    experts: ExpertSettings | None = None
     eos_token_ids: frozenset[int] = frozenset()
     bos_token_id: int | None = None
     dtype: str = "float32"
+
+    def window(self, layer: int) -> int | None:
+        """Tokens that a query of layer `layer` sees, or None for all."""
+        slides = self.sliding_layers is None or layer in self.sliding_layers
+        return self.sliding_window if slides else None
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether layer `layer` has experts in place of one MLP."""
+        return self.experts is not None and (self.experts.layers is None or layer in self.experts.layers)
+
+    @property
+    def scale(self) -> float:
+        """What multiplies q k in attention."""
+        return self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
 
     @property
     def longest_context(self) -> int:

@@ -49,7 +49,7 @@ def test_a_llama_configuration_becomes_a_specification(tmp_path: Path) -> None:
     assert (spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.vocab_size) == (4, 2, 16, 200)
     assert (spec.max_position_embeddings, spec.rms_norm_epsilon, spec.dtype) == (512, 1e-5, "bfloat16")
     assert (spec.rope.theta, spec.rope.rotary_dim, spec.rope.scaling) == (5000.0, 16, RopeScaling.NONE)
-    assert (spec.attention_bias, spec.mlp_bias, spec.tie_word_embeddings) == (False, False, False)
+    assert (spec.qkv_bias, spec.mlp_bias, spec.tie_word_embeddings) == (False, False, False)
     assert (spec.sliding_window, spec.activation) == (None, "silu")
     assert (spec.eos_token_ids, spec.bos_token_id) == ({2}, 1)
     assert spec.source == str(tmp_path / "config.json")
@@ -137,7 +137,7 @@ def test_impossible_rope_settings_are_refused(tmp_path: Path, rope_scaling: obje
             "rope type is 'longrope'; Limelight knows default",
         ),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
-        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised with 'gptq'; use the unquantised"),
     ],
 )
@@ -257,9 +257,9 @@ def test_the_dtype_is_read_from_either_key_or_else_taken_from_the_weights(
 def test_biases_and_windows_count_only_in_families_that_have_them(tmp_path: Path) -> None:
     fields = {"attention_bias": True, "mlp_bias": True, "sliding_window": 128}
     llama = read_spec(write(tmp_path, **fields))
-    assert (llama.attention_bias, llama.mlp_bias, llama.sliding_window) == (True, True, None)
+    assert (llama.qkv_bias, llama.mlp_bias, llama.sliding_window) == (True, True, None)
     mistral = read_spec(write(tmp_path, **fields, model_type="mistral", architectures=["MistralForCausalLM"]))
-    assert (mistral.attention_bias, mistral.mlp_bias, mistral.sliding_window) == (False, False, 128)
+    assert (mistral.qkv_bias, mistral.mlp_bias, mistral.sliding_window) == (False, False, 128)
     assert read_spec(write(tmp_path, sliding_window=None, model_type="mistral")).sliding_window is None
 
 

@@ -355,7 +355,7 @@ def test_a_corrupt_file_that_transformers_cannot_convert_is_a_fault_of_the_model
 
 
 def test_the_text_modules_import_neither_torch_nor_transformers() -> None:
-    names = ["vocabulary", "gguf_vocabulary", "chat_format", "detokenizer", "stop_matcher"]
+    names = ["vocabulary", "gguf.vocabulary", "chat_format", "detokenizer", "stop_matcher"]
     program = f"import sys, {', '.join(f'limelight.models.{name}' for name in names)}; print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

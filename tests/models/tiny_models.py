@@ -10,9 +10,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 from limelight.kernels.interface import Kernels
 from limelight.kernels.reference import ReferenceKernels
 from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
+from limelight.models.decoder import Decoder, parameter_shapes
 from limelight.models.forward_batch import ForwardBatch
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
-from limelight.models.llama import Llama, parameter_shapes
 from limelight.models.step_executor import TorchStepExecutor
 from limelight.step import Capacity
 
@@ -90,7 +90,7 @@ class Rig:
         kernels = kernels or ReferenceKernels(torch.device("cpu"))
         check_parameters(checkpoint, parameter_shapes(spec))
         with torch.inference_mode():
-            model = Llama(
+            model = Decoder(
                 spec, lambda name: checkpoint.tensor(name).to(dtype), kernels, max_model_len, lambda fraction: None
             )
         self.kv = allocate_kv_cache(kernels, kv_layout(spec, num_pages, page_size, dtype))

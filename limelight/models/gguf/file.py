@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from limelight.errors import CheckpointError, UnsupportedModel
-from limelight.models.gguf_blocks import FORMATS, UNSUPPORTED, Format
+from limelight.models.gguf.blocks import FORMATS, UNSUPPORTED, Format
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32

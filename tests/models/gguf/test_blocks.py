@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from limelight.models.gguf_blocks import BLOCKS_AT_ONCE, FORMATS, UNSUPPORTED, to_float32
+from limelight.models.gguf.blocks import BLOCKS_AT_ONCE, FORMATS, UNSUPPORTED, to_float32
 
 ALL = [(code, number_format.name) for code, number_format in FORMATS.items()]
 BLOCKED = [number_format for number_format in FORMATS.values() if number_format.block_size > 1]

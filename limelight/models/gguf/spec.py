@@ -7,10 +7,19 @@ import msgspec
 
 from limelight.errors import UnsupportedModel
 from limelight.models.fields import Fields
-from limelight.models.gguf import GgufFile
-from limelight.models.hf_config import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH
+from limelight.models.gguf.file import GgufFile
 from limelight.models.loaded_model import SamplingDefaults
-from limelight.models.spec import ModelSpec, RopeScaling, RopeSettings
+from limelight.models.spec import (
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_VOCAB,
+    MAX_WIDTH,
+    ModelSpec,
+    RopeScaling,
+    RopeSettings,
+)
 
 ARCHITECTURES = ("llama",)
 """`general.architecture` of the files that can be run; converted Mistral models call themselves llama too."""
@@ -59,7 +68,8 @@ def read_gguf_spec(file: GgufFile, frequency_factors: tuple[float, ...] | None) 
         max_position_embeddings=positions,
         rms_norm_epsilon=fields.number("llama.attention.layer_norm_rms_epsilon", 0.0, 1.0),
         rope=_rope(fields, head_dim, positions, frequency_factors),
-        attention_bias="blk.0.attn_q.bias" in file.tensors,
+        qkv_bias="blk.0.attn_q.bias" in file.tensors,
+        output_bias="blk.0.attn_output.bias" in file.tensors,
         mlp_bias="blk.0.ffn_gate.bias" in file.tensors,
         tie_word_embeddings="output.weight" not in file.tensors,
         sliding_window=_sliding_window(fields),

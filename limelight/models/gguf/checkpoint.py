@@ -13,10 +13,10 @@ import msgspec
 import torch
 
 from limelight.errors import CheckpointError
-from limelight.models.gguf import GgufFile
-from limelight.models.gguf_blocks import to_float32
-from limelight.models.gguf_spec import read_gguf_sampling_defaults, read_gguf_spec
-from limelight.models.hf_config import MAX_HEAD_DIM
+from limelight.models.gguf.blocks import to_float32
+from limelight.models.gguf.file import GgufFile
+from limelight.models.gguf.spec import read_gguf_sampling_defaults, read_gguf_spec
+from limelight.models.spec import MAX_HEAD_DIM
 
 OUTER = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -42,7 +42,7 @@ class StoredTensor(msgspec.Struct, frozen=True):
     """A tensor as it is stored, for kernels that multiply with quantised blocks directly.
 
     Attributes:
-        format: name of the number format ("Q4_1"; layouts in `gguf_blocks.py`).
+        format: name of the number format ("Q4_1"; layouts in `blocks.py`).
         shape: of the values, outermost first.
         rows: uint8 [shape[0], bytes per row], shared with the file where rows need no reordering; not to be written.
     """

@@ -9,9 +9,9 @@ import torch
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.checkpoint import check_parameters, open_checkpoint
-from limelight.models.gguf import GgufFile
-from limelight.models.gguf_blocks import to_float32
-from limelight.models.gguf_checkpoint import GgufCheckpoint
+from limelight.models.gguf.blocks import to_float32
+from limelight.models.gguf.checkpoint import GgufCheckpoint
+from limelight.models.gguf.file import GgufFile
 from limelight.models.hub import embedded_model
 from limelight.models.spec import RopeScaling
 
@@ -114,7 +114,7 @@ def test_tensors_come_out_under_hugging_face_names_in_hugging_face_order(tmp_pat
     for name, expected in tensors.items():
         assert checkpoint.shape(name) == expected.shape
         np.testing.assert_array_equal(checkpoint.tensor(name).numpy(), expected, err_msg=name)
-    assert (checkpoint.spec.attention_bias, checkpoint.spec.mlp_bias) == (biases, biases)
+    assert (checkpoint.spec.qkv_bias, checkpoint.spec.output_bias, checkpoint.spec.mlp_bias) == (biases, biases, biases)
     assert checkpoint.stored_bytes == sum(tensor.nbytes for tensor in tensors.values())
     assert checkpoint.files == (tmp_path / "m.gguf",)
     check_parameters(checkpoint, {name: tensor.shape for name, tensor in tensors.items()})
@@ -166,7 +166,7 @@ def test_the_metadata_becomes_the_specification(tmp_path: Path) -> None:
     assert spec.rope.scaling is RopeScaling.NONE
     assert spec.rope.frequency_factors is None
     assert spec.rms_norm_epsilon == pytest.approx(1e-5, rel=1e-6)
-    assert (spec.tie_word_embeddings, spec.attention_bias, spec.mlp_bias) == (False, False, False)
+    assert (spec.tie_word_embeddings, spec.qkv_bias, spec.output_bias, spec.mlp_bias) == (False, False, False, False)
     assert (spec.eos_token_ids, spec.bos_token_id, spec.sliding_window) == ({2}, 1, None)
     assert spec.dtype == "float32"
 

@@ -13,7 +13,7 @@ from tokenizers.models import BPE
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.fields import Fields
-from limelight.models.gguf_pre_tokenizers import byte_pre_tokenizer
+from limelight.models.gguf.pre_tokenizers import byte_pre_tokenizer
 from limelight.models.vocabulary import TokenizersVocabulary
 
 PREFIX = "tokenizer.ggml."

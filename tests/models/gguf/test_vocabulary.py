@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from limelight.errors import CheckpointError, UnsupportedModel
-from limelight.models.gguf_vocabulary import TokenKind, vocabulary_from_gguf
+from limelight.models.gguf.vocabulary import TokenKind, vocabulary_from_gguf
 from limelight.models.token_pieces import byte_level_alphabet
 from limelight.models.vocabulary import TokenizersVocabulary
 
@@ -388,7 +388,7 @@ def default_model() -> Path:
 
 @pytest.fixture(scope="module")
 def default_vocabulary(default_model: Path) -> TokenizersVocabulary:
-    from limelight.models.gguf import GgufFile
+    from limelight.models.gguf.file import GgufFile
 
     metadata = GgufFile(default_model).metadata
     started = perf_counter()

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from limelight.errors import CheckpointError, ModelError, UnsupportedModel
-from limelight.models.gguf import MAX_ARRAY_VALUES, GgufFile
-from limelight.models.gguf_blocks import FORMATS, to_float32
+from limelight.models.gguf.blocks import FORMATS, to_float32
+from limelight.models.gguf.file import MAX_ARRAY_VALUES, GgufFile
 
 U32, STRING, ARRAY = 4, 8, 9
 

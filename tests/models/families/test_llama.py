@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from limelight.kernels.reference import ReferenceKernels
 from limelight.models.checkpoint import Checkpoint
-from limelight.models.llama import parameter_shapes, weights_bytes
+from limelight.models.decoder import parameter_shapes, weights_bytes
 from tests.models.sequences import Batch, Running
 from tests.models.tiny_models import SMALL, VOCAB_SIZE, Rig, saved, tiny_llama, tiny_mistral
 

@@ -1,0 +1,109 @@
+"""A whole decoder: embedding, the layers of a family in a row, final norm, head. Keeps nothing of a sequence."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from limelight.kernels.interface import Kernels, LinearSegment
+from limelight.models.families.registry import family_of
+from limelight.models.forward_batch import ForwardBatch
+from limelight.models.layers import Layer, LayerBuilder, ReadTensor, StepState, norm_weight
+from limelight.models.rope import rope_tables
+from limelight.models.spec import ModelSpec, RopeSettings
+
+EMBEDDING = "model.embed_tokens.weight"
+FINAL_NORM = "model.norm.weight"
+HEAD = "lm_head"
+
+
+def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every parameter that the checkpoint must have."""
+    outer: dict[str, tuple[int, ...]] = {
+        EMBEDDING: (spec.vocab_size, spec.hidden_size),
+        FINAL_NORM: (spec.hidden_size,),
+    }
+    if not spec.tie_word_embeddings:
+        outer[f"{HEAD}.weight"] = (spec.vocab_size, spec.hidden_size)
+    return outer | family_of(spec.architecture).parameter_shapes(spec)
+
+
+def weights_bytes(spec: ModelSpec, kernels: Kernels, dtype: torch.dtype) -> int:
+    """Bytes of all parameters in memory: a tied head counts twice where `kernels` pack it beside the plain table."""
+    shapes = parameter_shapes(spec)
+    num_values = sum(math.prod(shape) for shape in shapes.values())
+    if spec.tie_word_embeddings and kernels.packs_weights(dtype):
+        num_values += math.prod(shapes[EMBEDDING])
+    return num_values * dtype.itemsize
+
+
+class Decoder:
+    """Weights and forward pass. The KV pool is passed in."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        read: ReadTensor,
+        kernels: Kernels,
+        num_positions: int,
+        on_progress: Callable[[float], None],
+    ) -> None:
+        """Read and pack every parameter of `parameter_shapes(spec)`.
+
+        Args:
+            num_positions: the longest context that is served.
+            on_progress: called with the fraction of layers that are ready.
+        """
+        self._kernels = kernels
+        self._spec = spec
+        self._rope = self._tables(spec.rope, num_positions)
+        self._local_rope = None if spec.local_rope is None else self._tables(spec.local_rope, num_positions)
+        build_layer = family_of(spec.architecture).build_layer
+        self._layers: list[Layer] = []
+        for index in range(spec.num_layers):
+            self._layers.append(build_layer(LayerBuilder(spec, index, read, kernels)))
+            on_progress((index + 1) / (spec.num_layers + 1))
+        self._norm = norm_weight(read, FINAL_NORM, spec)
+        self._embedding = read(EMBEDDING)
+        if spec.tie_word_embeddings:
+            # Kernels that pack weights hold the table twice then: one is looked up in, the other multiplied with.
+            self._head = kernels.pack_linear([LinearSegment(weight=self._embedding)])
+        else:
+            self._head = kernels.pack_linear([LinearSegment(weight=read(f"{HEAD}.weight"))])
+        on_progress(1.0)
+
+    def forward(self, batch: ForwardBatch, kv: Any) -> Tensor:
+        """Write keys and values of all rows; logits [sampled, vocab] float32 of the rows that draw a token."""
+        kernels, spec = self._kernels, self._spec
+        rotation = kernels.rotation(*self._rope, batch.attention)
+        state = StepState(
+            kv=kv,
+            plan=kernels.plan(batch.attention, kv),
+            rotation=rotation,
+            local_rotation=rotation
+            if self._local_rope is None
+            else kernels.rotation(*self._local_rope, batch.attention),
+        )
+        residual: Tensor | None = None
+        hidden = kernels.embed(batch.token_ids, self._embedding)
+        if spec.embedding_scale != 1.0:
+            # The factor is rounded to the dtype first, as the models were trained.
+            hidden = hidden * torch.tensor(spec.embedding_scale, dtype=hidden.dtype, device=hidden.device)
+        for layer in self._layers:
+            hidden, residual = layer(hidden, residual, state)
+        if batch.sample_rows is not None:
+            if batch.sample_rows.numel() == 0:
+                return hidden.new_empty(0, spec.vocab_size, dtype=torch.float32)
+            hidden = hidden.index_select(0, batch.sample_rows)
+            residual = None if residual is None else residual.index_select(0, batch.sample_rows)
+        normed, _ = kernels.add_norm(hidden, residual, self._norm, spec.rms_norm_epsilon)
+        logits = kernels.linear(normed, self._head).to(torch.float32)
+        if spec.logits_soft_cap is not None:
+            logits = logits.div_(spec.logits_soft_cap).tanh_().mul_(spec.logits_soft_cap)
+        return logits
+
+    def _tables(self, rope: RopeSettings, num_positions: int) -> tuple[Tensor, Tensor]:
+        cos, sin = rope_tables(rope, num_positions, self._spec.max_position_embeddings)
+        return cos.to(self._kernels.device), sin.to(self._kernels.device)

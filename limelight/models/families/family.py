@@ -1,0 +1,64 @@
+"""What a family of models has to say for itself: one object per family, listed in `registry.py`.
+
+Everything that is alike in all of them (embedding, the chain of layers, final norm, head) is in `decoder.py`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from limelight.errors import UnsupportedModel
+from limelight.models.fields import Fields
+from limelight.models.layers import Layer, LayerBuilder
+from limelight.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDefaults:
+    """What transformers' configuration class of a family assumes where `config.json` is silent.
+
+    Attributes:
+        num_kv_heads: None: as many as heads.
+        head_dim: None: hidden_size / num_attention_heads.
+        partial_rotary: the family may rotate only the leading dimensions of a head.
+    """
+
+    max_position_embeddings: int
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    rope_theta: float = 10_000.0
+    tie_word_embeddings: bool = False
+    partial_rotary: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """How the models of one family are read and built.
+
+    Attributes:
+        title: for people ("Llama, Mistral").
+        architectures: values of `model_type` in `config.json`.
+        refine: (what all families have in common, the whole `config.json`) -> the model's specification.
+        parameter_shapes: name -> shape of every parameter that a checkpoint must have, under transformers' names;
+            those outside of layers come from `decoder.outer_shapes`.
+        build_layer: reads and packs one decoder layer.
+    """
+
+    title: str
+    architectures: tuple[str, ...]
+    defaults: ConfigDefaults
+    refine: Callable[[ModelSpec, Fields], ModelSpec]
+    parameter_shapes: Callable[[ModelSpec], dict[str, tuple[int, ...]]]
+    build_layer: Callable[[LayerBuilder], Layer]
+
+
+def read_activation(config: Fields, name: str = "hidden_act", default: str = "silu") -> str:
+    """The activation of a gated MLP, by the name that `ModelSpec.activation` has for it.
+
+    Raises:
+        UnsupportedModel: another function.
+    """
+    known = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu"}
+    stated = config.text(name) or default
+    if stated not in known:
+        raise UnsupportedModel(f"{config.source}: {name} is {stated!r}; Limelight runs {', '.join(known)} here")
+    return known[stated]

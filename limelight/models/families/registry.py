@@ -1,0 +1,15 @@
+"""All families, and which one a model belongs to."""
+
+from limelight.models.families.family import Family
+from limelight.models.families.llama import LLAMA, MISTRAL
+
+FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL)
+
+_BY_ARCHITECTURE = {architecture: family for family in FAMILIES for architecture in family.architectures}
+ARCHITECTURES = tuple(_BY_ARCHITECTURE)
+"""`model_type`s that Limelight runs with layers of its own."""
+
+
+def family_of(architecture: str) -> Family:
+    """The family of one of `ARCHITECTURES`."""
+    return _BY_ARCHITECTURE[architecture]

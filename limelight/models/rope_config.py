@@ -1,0 +1,91 @@
+"""The rotary part of a `config.json`, in the layouts of transformers 4 (`rope_theta`, `rope_scaling`) and 5."""
+
+import math
+
+import msgspec
+
+from limelight.errors import UnsupportedModel
+from limelight.models.fields import Fields
+from limelight.models.spec import MAX_POSITIONS, RopeScaling, RopeSettings
+
+
+def read_rope(
+    config: Fields,
+    head_dim: int,
+    positions: int,
+    *,
+    default_theta: float = 10_000.0,
+    partial_rotary: bool = False,
+) -> RopeSettings:
+    """The rotary settings of a model.
+
+    Args:
+        config: the whole `config.json`, or a part of it that has its own `rope_parameters`.
+        positions: the model's own context.
+        default_theta: where the config is silent.
+        partial_rotary: the family may rotate only the leading dimensions of a head.
+
+    Raises:
+        CheckpointError: a value is missing or impossible.
+        UnsupportedModel: a way of stretching that is not known here.
+    """
+    # transformers 5 nests everything in rope_parameters; a non-empty rope_scaling (the older key) wins over it.
+    group = config.group("rope_scaling") or config.group("rope_parameters") or Fields({}, config.source)
+    theta = group.number("rope_theta", 1.0, 1e15, config.number("rope_theta", 1.0, 1e15, default_theta))
+    partial = group.number("partial_rotary_factor", 0.0, 1.0, config.number("partial_rotary_factor", 0.0, 1.0, 1.0))
+    if partial != 1.0 and not partial_rotary:
+        raise UnsupportedModel(
+            f"{group.source}: partial_rotary_factor is {partial}; Limelight rotates whole heads here"
+        )
+    rotary_dim = int(head_dim * partial)
+    if rotary_dim < 2 or rotary_dim % 2:
+        raise group.refusal(
+            "partial_rotary_factor", partial, f"it must leave an even number of the head's {head_dim} dimensions"
+        )
+    kind = group.text("rope_type") or group.text("type") or "default"
+    plain = RopeSettings(theta=theta, rotary_dim=rotary_dim)
+    if kind == "default":
+        return plain
+    if kind in ("linear", "dynamic"):
+        factor = group.number("factor", 1.0, 1e6)
+        return msgspec.structs.replace(plain, scaling=RopeScaling(kind), factor=factor)
+    if kind not in ("llama3", "yarn"):
+        known = "default, linear, dynamic, llama3, yarn"
+        raise UnsupportedModel(f"{group.source}: rope type is {kind!r}; Limelight knows {known}")
+
+    own = group.integer("original_max_position_embeddings", 1, MAX_POSITIONS, positions)
+    original = config.integer("original_max_position_embeddings", 1, MAX_POSITIONS, own)
+    if kind == "llama3":
+        low = group.number("low_freq_factor", 1e-6, 1e6)
+        high = group.number("high_freq_factor", 1e-6, 1e6)
+        if high <= low:
+            raise group.refusal("high_freq_factor", high, f"it must be above low_freq_factor, which is {low}")
+        return msgspec.structs.replace(
+            plain,
+            scaling=RopeScaling.LLAMA3,
+            factor=group.number("factor", 1.0, 1e6),
+            original_max_position_embeddings=original,
+            low_freq_factor=low,
+            high_freq_factor=high,
+        )
+    factor = group.number("factor", 1.0, 1e6, max(positions / original, 1.0))
+    return msgspec.structs.replace(
+        plain,
+        scaling=RopeScaling.YARN,
+        factor=factor,
+        original_max_position_embeddings=original,
+        beta_fast=group.number("beta_fast", 0.0, 1e6, 0.0) or 32.0,
+        beta_slow=group.number("beta_slow", 0.0, 1e6, 0.0) or 1.0,
+        truncate=group.flag("truncate", default=True),
+        attention_factor=_yarn_attention_factor(group, factor),
+    )
+
+
+def _yarn_attention_factor(group: Fields, factor: float) -> float:
+    if "attention_factor" in group:
+        return group.number("attention_factor", 1e-6, 1e6)
+    mscale = group.number("mscale", 0.0, 1e6, 0.0)
+    mscale_all = group.number("mscale_all_dim", 0.0, 1e6, 0.0)
+    if mscale and mscale_all:
+        return (0.1 * mscale * math.log(factor) + 1.0) / (0.1 * mscale_all * math.log(factor) + 1.0)
+    return 0.1 * math.log(factor) + 1.0

@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PretrainedConfig,
+)
 
 from limelight.kernels.interface import Kernels
 from limelight.kernels.reference import ReferenceKernels
@@ -31,8 +38,14 @@ SMALL: dict[str, Any] = {
 }
 
 
+def tiny_model(config_class: type[PretrainedConfig], **settings: Any) -> Any:
+    """The decoder that a configuration class belongs to, whose random weights are large enough for every part to show
+    in the logits; equal weights for equal shapes."""
+    return _with_random_vectors(AutoModelForCausalLM.from_config(config_class(**{**SMALL, **settings})))
+
+
 def tiny_llama(**settings: Any) -> LlamaForCausalLM:
-    """A Llama whose random weights are large enough for every part to show in the logits."""
+    """A Llama with such weights."""
     return _with_random_vectors(LlamaForCausalLM(LlamaConfig(**{**SMALL, **settings})))
 
 

@@ -1,9 +1,7 @@
 """The Llama family against transformers, on tiny random weights in float32."""
 
 import random
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,13 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limelight.kernels.reference import ReferenceKernels
-from limelight.models.checkpoint import Checkpoint
 from limelight.models.decoder import parameter_shapes, weights_bytes
+from tests.models.families.agreement import (
+    Oracle,
+    assert_agrees,
+    assert_all_differ,
+    assert_same_logits,
+    logits_of,
+    prompt_of,
+)
 from tests.models.sequences import Batch, Running
 from tests.models.tiny_models import SMALL, VOCAB_SIZE, Rig, saved, tiny_llama, tiny_mistral
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-TOLERANCE = 1e-4
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 4.0,
@@ -27,20 +31,6 @@ LLAMA3 = {
     "rope_theta": 100.0,
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 1000.0}
-
-
-def prompt_of(length: int, seed: int = 0) -> list[int]:
-    return random.Random(seed).choices(range(VOCAB_SIZE), k=length)
-
-
-def logits_of(model: Any, tokens: list[int]) -> torch.Tensor:
-    """[tokens, vocab] by transformers."""
-    with torch.inference_mode():
-        return model(torch.tensor([tokens])).logits[0]
-
-
-def assert_same_logits(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, atol=TOLERANCE, rtol=TOLERANCE)
 
 
 MODELS = {
@@ -63,30 +53,15 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_agree_with_transformers(name: str, tmp_path: Path) -> None:
+def test_models_agree_with_transformers(name: str, tmp_path: Path) -> None:
     make, options = MODELS[name]
     model = make(**options)
-    rig = Rig(saved(model, tmp_path))
-    batch = Batch(rig.executor, rig.capacity.page_size, range(64))
-    prompt = prompt_of(45)
-    sequence = batch.sit(3, prompt)
-    batch.step((sequence, 17))
-    batch.step((sequence, 28))
-    assert_same_logits(rig.logits, logits_of(model, prompt)[-1:])
-    for _ in range(9):  # across page borders
-        batch.step((sequence, 1))
-        assert_same_logits(rig.logits, logits_of(model, sequence.tokens[:-1])[-1:])
+    assert_agrees(model, saved(model, tmp_path))
 
 
-def test_every_rope_scaling_reaches_the_logits(tmp_path: Path) -> None:
-    """Guards the comparisons above: transformers must not have ignored a setting."""
-    prompt = prompt_of(100)
-    seen = []
-    for index, options in enumerate(
-        [{}, {"rope_scaling": {"rope_type": "linear", "factor": 3.0}}, {"rope_scaling": LLAMA3}, {"rope_scaling": YARN}]
-    ):
-        seen.append(logits_of(tiny_llama(**options), prompt)[-1])
-        assert not any(torch.allclose(seen[-1], other, atol=1e-2) for other in seen[:-1]), index
+def test_every_rope_scaling_reaches_the_logits() -> None:
+    scalings = [None, {"rope_type": "linear", "factor": 3.0}, LLAMA3, YARN]
+    assert_all_differ([tiny_llama(**({"rope_scaling": scaling} if scaling else {})) for scaling in scalings])
 
 
 def test_dynamic_rope_stretches_for_the_served_context(tmp_path: Path) -> None:
@@ -97,19 +72,6 @@ def test_dynamic_rope_stretches_for_the_served_context(tmp_path: Path) -> None:
     prompt = prompt_of(60)
     batch.step((batch.sit(0, prompt), 60))
     assert_same_logits(rig.logits, logits_of(model, prompt)[-1:])
-
-
-@dataclass
-class Oracle:
-    """A model in transformers, and the same as Limelight opens it."""
-
-    model: Any
-    checkpoint: Checkpoint
-
-    def assert_greedy(self, sequence: Running) -> None:
-        """Each drawn token is what transformers finds most likely after those before it."""
-        expected = logits_of(self.model, sequence.tokens[:-1])[sequence.num_prompt_tokens - 1 :]
-        assert sequence.output == expected.argmax(-1).tolist()
 
 
 @pytest.fixture(scope="module", params=["llama", "mistral"])

@@ -59,9 +59,9 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
             config, head_dim, positions, default_theta=defaults.rope_theta, partial_rotary=defaults.partial_rotary
         ),
         tie_word_embeddings=config.flag("tie_word_embeddings", default=defaults.tie_word_embeddings),
-        eos_token_ids=_token_ids(config, "eos_token_id", vocab_size, default=2)
+        eos_token_ids=_token_ids(config, "eos_token_id", vocab_size, defaults.eos_token_id)
         | generation.token_ids("eos_token_id", vocab_size),
-        bos_token_id=min(_token_ids(config, "bos_token_id", vocab_size, default=1), default=None),
+        bos_token_id=min(_token_ids(config, "bos_token_id", vocab_size, defaults.bos_token_id), default=None),
         dtype=_dtype(config) or stored_dtype,
     )
     return family.refine(common, config)
@@ -139,11 +139,11 @@ def _head_dim(config: Fields, hidden_size: int, num_heads: int, defaults: Config
     return head_dim
 
 
-def _token_ids(config: Fields, name: str, vocab_size: int, default: int) -> frozenset[int]:
+def _token_ids(config: Fields, name: str, vocab_size: int, default: int | None) -> frozenset[int]:
     """The ids of a field; transformers' default if it is absent altogether, none if it is null."""
     if name in config.values:
         return config.token_ids(name, vocab_size)
-    return frozenset({default} if default < vocab_size else ())
+    return frozenset({default} if default is not None and default < vocab_size else ())
 
 
 def _dtype(config: Fields) -> str | None:

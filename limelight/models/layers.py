@@ -1,5 +1,5 @@
-"""Building blocks of decoders: projections, attention with rotary positions, gated MLP. They own weights, never a
-sequence.
+"""Building blocks of decoders: projections, attention with rotary positions, gated MLP, the usual order of a layer.
+They own weights, never a sequence.
 
 A `StepState` carries what all layers of one step share; every kernel is called through it.
 """
@@ -16,6 +16,9 @@ from limelight.models.spec import ModelSpec
 ReadTensor = Callable[[str], Tensor]
 """Name of a parameter -> the tensor, in the dtype and on the device that the model runs in."""
 
+Shapes = dict[str, tuple[int, ...]]
+"""Names of parameters -> their shapes."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepState:
@@ -30,6 +33,9 @@ class StepState:
     rotation: Any
     local_rotation: Any
 
+
+Block = Callable[[Tensor, StepState], Tensor]
+"""[tokens, hidden] -> [tokens, hidden]: half a layer, without its norm."""
 
 Layer = Callable[[Tensor, Tensor | None, StepState], tuple[Tensor, Tensor]]
 """(hidden, residual, state) -> (hidden, residual), all [tokens, hidden]; their sum is what the layer gives. Residual is
@@ -138,7 +144,65 @@ class GatedMLP:
         return self._down(self._kernels.gate(self._gate_up(hidden, state), self._activation), state)
 
 
+class PreNormLayer:
+    """RMSNorm before each half of a layer, attention and then what the family has in place of an MLP."""
+
+    def __init__(self, builder: LayerBuilder, attention: Block, mlp: Block) -> None:
+        """Read `input_layernorm` and `post_attention_layernorm` of the layer."""
+        self._kernels = builder.kernels
+        self._epsilon = builder.spec.rms_norm_epsilon
+        self._attention_norm = builder.norm("input_layernorm")
+        self._attention = attention
+        self._mlp_norm = builder.norm("post_attention_layernorm")
+        self._mlp = mlp
+
+    def __call__(self, hidden: Tensor, residual: Tensor | None, state: StepState) -> tuple[Tensor, Tensor]:
+        """See `Layer`."""
+        normed, residual = self._kernels.add_norm(hidden, residual, self._attention_norm, self._epsilon)
+        hidden = self._attention(normed, state)
+        normed, residual = self._kernels.add_norm(hidden, residual, self._mlp_norm, self._epsilon)
+        return self._mlp(normed, state), residual
+
+
 def norm_weight(read: ReadTensor, name: str, spec: ModelSpec) -> Tensor:
     """The weight `name` of a norm, the family's offset added."""
     weight = read(name)
     return weight + spec.norm_offset if spec.norm_offset else weight
+
+
+def layered(spec: ModelSpec, shapes_of: Callable[[int], Shapes]) -> Shapes:
+    """The shapes that `shapes_of` gives for each layer, under their full names."""
+    return {
+        f"model.layers.{layer}.{name}": shape
+        for layer in range(spec.num_layers)
+        for name, shape in shapes_of(layer).items()
+    }
+
+
+def pre_norm_shapes(spec: ModelSpec) -> Shapes:
+    """What `PreNormLayer` and `Attention` read of a layer."""
+    hidden = spec.hidden_size
+    queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    shapes: Shapes = {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
+    for name, outputs in (("q", queries), ("k", keys), ("v", keys)):
+        shapes |= matrix_shapes(f"self_attn.{name}_proj", outputs, hidden, bias=spec.qkv_bias)
+    shapes |= matrix_shapes("self_attn.o_proj", hidden, queries, bias=spec.output_bias)
+    if spec.qk_norm:
+        shapes |= {f"self_attn.{name}_norm.weight": (spec.head_dim,) for name in ("q", "k")}
+    return shapes
+
+
+def mlp_shapes(spec: ModelSpec) -> Shapes:
+    """What `GatedMLP` reads of a layer."""
+    hidden, inner, bias = spec.hidden_size, spec.intermediate_size, spec.mlp_bias
+    return (
+        matrix_shapes("mlp.gate_proj", inner, hidden, bias=bias)
+        | matrix_shapes("mlp.up_proj", inner, hidden, bias=bias)
+        | matrix_shapes("mlp.down_proj", hidden, inner, bias=bias)
+    )
+
+
+def matrix_shapes(name: str, outputs: int, inputs: int, *, bias: bool) -> Shapes:
+    """`name`.weight, and .bias if there is one."""
+    weight: Shapes = {f"{name}.weight": (outputs, inputs)}
+    return weight | ({f"{name}.bias": (outputs,)} if bias else {})

@@ -129,7 +129,7 @@ def test_impossible_rope_settings_are_refused(tmp_path: Path, rope_scaling: obje
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "qwen2"}, "model_type is 'qwen2'; Limelight runs the architectures llama, mistral"),
+        ({"model_type": "mamba"}, "model_type is 'mamba'; Limelight runs the architectures llama, mistral"),
         ({"model_type": ...}, r"model_type is missing \(architectures: \['LlamaForCausalLM'\]\)"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "needs a ...ForCausalLM model"),
         (

@@ -20,6 +20,7 @@ class ConfigDefaults:
         num_kv_heads: None: as many as heads.
         head_dim: None: hidden_size / num_attention_heads.
         partial_rotary: the family may rotate only the leading dimensions of a head.
+        eos_token_id, bos_token_id: None: none.
     """
 
     max_position_embeddings: int
@@ -28,6 +29,8 @@ class ConfigDefaults:
     rope_theta: float = 10_000.0
     tie_word_embeddings: bool = False
     partial_rotary: bool = False
+    eos_token_id: int | None = 2
+    bos_token_id: int | None = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +65,20 @@ def read_activation(config: Fields, name: str = "hidden_act", default: str = "si
     if stated not in known:
         raise UnsupportedModel(f"{config.source}: {name} is {stated!r}; Limelight runs {', '.join(known)} here")
     return known[stated]
+
+
+def read_sliding_layers(config: Fields, num_layers: int, default: frozenset[int]) -> frozenset[int]:
+    """The layers that `layer_types` calls "sliding_attention"; `default` where it is absent.
+
+    Raises:
+        CheckpointError: it is not a list of `num_layers` known types.
+    """
+    types = config.values.get("layer_types")
+    if types is None:
+        return default
+    if not isinstance(types, list) or len(types) != num_layers:
+        raise config.refusal("layer_types", types, f"it must be a list of {num_layers} entries, one for each layer")
+    for layer, kind in enumerate(types):
+        if kind not in ("sliding_attention", "full_attention"):
+            raise config.refusal(f"layer_types[{layer}]", kind, "it must be sliding_attention or full_attention")
+    return frozenset(layer for layer, kind in enumerate(types) if kind == "sliding_attention")

@@ -2,8 +2,14 @@
 
 from limelight.models.families.family import Family
 from limelight.models.families.llama import LLAMA, MISTRAL
+from limelight.models.families.qwen import QWEN2, QWEN3
 
-FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL)
+FAMILIES: tuple[Family, ...] = (
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+)
 
 _BY_ARCHITECTURE = {architecture: family for family in FAMILIES for architecture in family.architectures}
 ARCHITECTURES = tuple(_BY_ARCHITECTURE)

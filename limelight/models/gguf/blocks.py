@@ -1,18 +1,33 @@
-"""Stored number formats of GGUF, and one function per block format that turns blocks into float32.
+"""Stored number formats of GGUF, and the way from stored bytes to float32.
 
-Layouts: ggml's `ggml-common.h`. A block holds 32 consecutive values of a row behind its float16 scale; in the 4-bit
-formats byte j holds value j in its low half and value j + 16 in its high half.
+Layouts: ggml's `ggml-common.h`. A block holds consecutive values of a row and their scales: 32 values in the
+formats of this file, 256 in those of `k_blocks.py`.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-BLOCKS_AT_ONCE = 1024
-"""Blocks turned at a time: intermediate results stay in the processor's cache, and each operation below the size at
-which torch calls its threads together, which takes longer than the work itself where other programs use the cores."""
+from limelight.models.gguf import k_blocks
+from limelight.models.gguf.k_blocks import IQ4_VALUES
+from limelight.models.gguf.packing import (
+    Bytes,
+    Floats,
+    code_table,
+    half,
+    spread_bits,
+    spread_codes,
+    spread_nibbles,
+)
+
+VALUES_AT_ONCE = 65_536
+"""Values turned at a time, so that intermediate results stay in the processor's cache."""
+
+MXFP4_VALUES = code_table((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12))
+"""Twice the values of OCP's e2m1 numbers (Microscaling Formats specification 1.0), by their four bits."""
 
 
 class Format(NamedTuple):
@@ -28,16 +43,24 @@ FORMATS = {
     1: Format("F16", 1, 2),
     2: Format("Q4_0", 32, 18),
     3: Format("Q4_1", 32, 20),
+    6: Format("Q5_0", 32, 22),
+    7: Format("Q5_1", 32, 24),
     8: Format("Q8_0", 32, 34),
+    10: Format("Q2_K", 256, 84),
+    11: Format("Q3_K", 256, 110),
+    12: Format("Q4_K", 256, 144),
+    13: Format("Q5_K", 256, 176),
+    14: Format("Q6_K", 256, 210),
+    20: Format("IQ4_NL", 32, 18),
+    23: Format("IQ4_XS", 256, 136),
     30: Format("BF16", 1, 2),
+    39: Format("MXFP4", 32, 17),
 }
 """Formats that can be read, by their number in the file."""
 
 UNSUPPORTED = {
-    6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
-    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
-    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
-    40: "NVFP4", 41: "Q1_0",
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8",
+    25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4", 41: "Q1_0",
 }  # fmt: skip
 """Names of the others, for messages."""
 
@@ -55,46 +78,75 @@ def to_float32(stored: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
     """
     if name in PLAIN:
         return stored.reshape(-1).view(PLAIN[name]).to(torch.float32, copy=True).reshape(shape)
-    block_bytes, turn = BLOCKS[name]
-    blocks = stored.reshape(-1, block_bytes)
-    values = torch.empty((len(blocks), 32), dtype=torch.float32)
-    for start in range(0, len(blocks), BLOCKS_AT_ONCE):
-        turn(blocks[start : start + BLOCKS_AT_ONCE], values[start : start + BLOCKS_AT_ONCE])
-    return values.reshape(shape)
+    number_format, turn = BLOCKS[name]
+    blocks = stored.numpy().reshape(-1, number_format.block_bytes)
+    values = np.empty((len(blocks), number_format.block_size), np.float32)
+    at_once = VALUES_AT_ONCE // number_format.block_size
+    with np.errstate(all="ignore"):  # scales may be infinite or not a number, and so are the values then
+        for start in range(0, len(blocks), at_once):
+            turn(blocks[start : start + at_once], values[start : start + at_once])
+    return torch.from_numpy(values).reshape(shape)
 
 
-def turn_q8_0(blocks: Tensor, values: Tensor) -> None:
-    """Blocks [n, 34] of scale and 32 int8 -> `values` [n, 32] = scale * q."""
-    values.copy_(blocks[:, 2:].view(torch.int8))
-    values.mul_(_half(blocks, 0))
-
-
-def turn_q4_0(blocks: Tensor, values: Tensor) -> None:
+def turn_q4_0(blocks: Bytes, values: Floats) -> None:
     """Blocks [n, 18] of scale and 32 unsigned 4-bit q -> `values` [n, 32] = scale * (q - 8)."""
-    _copy_nibbles(blocks[:, 2:], values)
-    values.sub_(8.0).mul_(_half(blocks, 0))
+    values[:] = spread_nibbles(blocks[:, 2:])
+    values -= 8
+    values *= half(blocks, 0)
 
 
-def turn_q4_1(blocks: Tensor, values: Tensor) -> None:
+def turn_q4_1(blocks: Bytes, values: Floats) -> None:
     """Blocks [n, 20] of scale, minimum and 32 unsigned 4-bit q -> `values` [n, 32] = scale * q + minimum."""
-    _copy_nibbles(blocks[:, 4:], values)
-    values.mul_(_half(blocks, 0)).add_(_half(blocks, 2))
+    values[:] = spread_nibbles(blocks[:, 4:])
+    values *= half(blocks, 0)
+    values += half(blocks, 2)
+
+
+def turn_q5_0(blocks: Bytes, values: Floats) -> None:
+    """Blocks [n, 22] of scale, fifth bits and 32 low halves of q -> `values` [n, 32] = scale * (q - 16)."""
+    values[:] = spread_nibbles(blocks[:, 6:]) | spread_bits(blocks[:, 2:6]) << 4
+    values -= 16
+    values *= half(blocks, 0)
+
+
+def turn_q5_1(blocks: Bytes, values: Floats) -> None:
+    """Blocks [n, 24] of scale, minimum, fifth bits and 32 low halves -> `values` [n, 32] = scale * q + minimum."""
+    values[:] = spread_nibbles(blocks[:, 8:]) | spread_bits(blocks[:, 4:8]) << 4
+    values *= half(blocks, 0)
+    values += half(blocks, 2)
+
+
+def turn_q8_0(blocks: Bytes, values: Floats) -> None:
+    """Blocks [n, 34] of scale and 32 int8 -> `values` [n, 32] = scale * q."""
+    np.multiply(blocks[:, 2:].view(np.int8), half(blocks, 0), out=values)
+
+
+def turn_iq4_nl(blocks: Bytes, values: Floats) -> None:
+    """Blocks [n, 18] of scale and 32 4-bit codes -> `values` [n, 32] = scale * table[code]."""
+    np.multiply(spread_codes(blocks[:, 2:], IQ4_VALUES), half(blocks, 0)[..., None], out=values.reshape(-1, 2, 16))
+
+
+def turn_mxfp4(blocks: Bytes, values: Floats) -> None:
+    """Blocks [n, 17] of exponent e and 32 4-bit codes -> `values` [n, 32] = 2 ** (e - 128) * table[code]."""
+    # The float32 itself is subnormal for the two smallest exponents.
+    scales = np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128)
+    np.multiply(spread_codes(blocks[:, 1:], MXFP4_VALUES), scales[..., None], out=values.reshape(-1, 2, 16))
 
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-BLOCKS: dict[str, tuple[int, Callable[[Tensor, Tensor], None]]] = {
-    "Q8_0": (34, turn_q8_0),
-    "Q4_0": (18, turn_q4_0),
-    "Q4_1": (20, turn_q4_1),
+TURNS: dict[str, Callable[[Bytes, Floats], None]] = {
+    "Q4_0": turn_q4_0,
+    "Q4_1": turn_q4_1,
+    "Q5_0": turn_q5_0,
+    "Q5_1": turn_q5_1,
+    "Q8_0": turn_q8_0,
+    "Q2_K": k_blocks.turn_q2_k,
+    "Q3_K": k_blocks.turn_q3_k,
+    "Q4_K": k_blocks.turn_q4_k,
+    "Q5_K": k_blocks.turn_q5_k,
+    "Q6_K": k_blocks.turn_q6_k,
+    "IQ4_NL": turn_iq4_nl,
+    "IQ4_XS": k_blocks.turn_iq4_xs,
+    "MXFP4": turn_mxfp4,
 }
-
-
-def _half(blocks: Tensor, start: int) -> Tensor:
-    """The float16 at byte `start` of each block, as float32 [n, 1]."""
-    return blocks[:, start : start + 2].contiguous().view(torch.float16).to(torch.float32)
-
-
-def _copy_nibbles(packed: Tensor, values: Tensor) -> None:
-    """[n, 16] bytes -> [n, 32] numbers from 0 to 15."""
-    values[:, :16].copy_(packed & 15)
-    values[:, 16:].copy_(packed >> 4)
+BLOCKS = {known.name: (known, TURNS[known.name]) for known in FORMATS.values() if known.name not in PLAIN}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from limelight.errors import CheckpointError, ModelError, UnsupportedModel
 from limelight.models.gguf.blocks import FORMATS, to_float32
 from limelight.models.gguf.file import MAX_ARRAY_VALUES, GgufFile
+from tests.models.gguf.stored_blocks import stored, values_of
 
 U32, STRING, ARRAY = 4, 8, 9
 
@@ -73,11 +74,9 @@ def written(path: Path, alignment: int | None = None) -> dict[str, np.ndarray]:
     values = {}
     random = np.random.default_rng(1)
     for code, number_format in FORMATS.items():
-        value = random.normal(size=(3, 64)).astype(np.float32)
-        kind = gguf.GGMLQuantizationType(code)
-        stored = gguf.quants.quantize(value, kind)
-        writer.add_tensor(f"blk.{number_format.name}", stored, raw_dtype=kind)
-        values[number_format.name] = gguf.quants.dequantize(stored, kind)
+        raw = stored(random.normal(size=(3, 256)).astype(np.float32), number_format.name)
+        writer.add_tensor(f"blk.{number_format.name}", raw, raw_dtype=gguf.GGMLQuantizationType(code))
+        values[number_format.name] = values_of(raw, number_format.name)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -99,7 +98,7 @@ def test_reads_what_the_gguf_package_wrote(tmp_path: Path, alignment: int | None
     assert file.metadata["yes"] is True
     for name, value in values.items():
         tensor = file.tensors[f"blk.{name}"]
-        assert (tensor.format.name, tensor.shape) == (name, (3, 64))
+        assert (tensor.format.name, tensor.shape) == (name, (3, 256))
         turned = to_float32(file.stored(f"blk.{name}"), name, tensor.shape)
         np.testing.assert_array_equal(turned.numpy(), value)
 
@@ -185,8 +184,8 @@ def test_arrays_have_a_total_limit(tmp_path: Path) -> None:
         (file_bytes([], [], version=1), "version 1; Limelight reads versions 2 and 3"),
         (file_bytes([], [], version=3 << 24), "big-endian"),
         (
-            file_bytes([], [entry(b"blk.0.attn_q.weight", (256,), 12)]),
-            "'blk.0.attn_q.weight' is stored as Q4_K; .*Q4_1",
+            file_bytes([], [entry(b"blk.0.attn_q.weight", (256,), 15)]),
+            "'blk.0.attn_q.weight' is stored as Q8_K; .*Q4_1",
         ),
         (file_bytes([], [entry(b"t", (256,), 77)]), "unknown type 77"),
     ],

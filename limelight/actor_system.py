@@ -20,6 +20,7 @@ from limelight.actors.model_runner import ModelRunner
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.planner import Planner
+from limelight.actors.scheduling.prompt_lookup import Speculation
 from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
 from limelight.admission import check_token_ids, check_types, with_seed
@@ -194,6 +195,8 @@ class ActorSystem:
             step_seconds=parts.scheduler.step_seconds,
             prefix_queries_tokens=planner.prefix_queries_tokens,
             prefix_hits_tokens=planner.prefix_hits_tokens,
+            num_draft_tokens=planner.num_draft_tokens,
+            num_accepted_tokens=planner.num_accepted_tokens,
         )
 
     # ---- the owner task
@@ -234,7 +237,10 @@ class ActorSystem:
         """Run the actors until `stop`, or until one of them dies."""
         config = self._config
         planner = Planner(
-            model.capacity, prefix_caching=config.enable_prefix_caching, pipeline_depth=config.pipeline_depth
+            model.capacity,
+            prefix_caching=config.enable_prefix_caching,
+            pipeline_depth=config.pipeline_depth,
+            speculation=_speculation(config),
         )
         scheduler = SchedulerActor(scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size)
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
@@ -290,6 +296,16 @@ class RunningParts(NamedTuple):
     to_scheduler: Sender[ToScheduler]
     to_tokenizer: Sender[ToTokenizer]
     live: LiveRequests
+
+
+def _speculation(config: EngineConfig) -> Speculation | None:
+    if not config.num_speculative_tokens:
+        return None
+    return Speculation(
+        num_tokens=config.num_speculative_tokens,
+        longest=config.prompt_lookup_max,
+        shortest=config.prompt_lookup_min,
+    )
 
 
 def _resolve(started: "asyncio.Future[None]", error: BaseException | None) -> None:

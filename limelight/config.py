@@ -7,6 +7,8 @@ import msgspec
 from limelight.errors import ConfigError
 
 DEVICES = ("auto", "cpu", "cuda")
+MAX_SPECULATIVE_TOKENS = 32
+MAX_PROMPT_LOOKUP = 16
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -27,6 +29,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         page_size: tokens per KV page.
         enable_prefix_caching: share pages of equal prefixes between requests.
         pipeline_depth: steps in flight, 1 or 2; 2 plans the next step while the device runs this one.
+        num_speculative_tokens: tokens guessed per sequence and step by prompt lookup; 0 switches it off. Pays where
+            answers repeat parts of their prompt (code edits, summaries, extraction); never changes the tokens drawn.
+        prompt_lookup_max, prompt_lookup_min: how many last tokens must have occurred before, at best and at least.
 
     Raises:
         ConfigError: names the field, the value and the fix.
@@ -45,6 +50,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int = 16
     enable_prefix_caching: bool = True
     pipeline_depth: int = 1
+    num_speculative_tokens: int = 0
+    prompt_lookup_max: int = 4
+    prompt_lookup_min: int = 2
 
     def __post_init__(self) -> None:
         _one_of("device", self.device, DEVICES)
@@ -62,6 +70,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.pipeline_depth not in (1, 2):
             raise ConfigError(f"pipeline_depth is {self.pipeline_depth}; use 1 or 2")
+        _within("num_speculative_tokens", self.num_speculative_tokens, 0, MAX_SPECULATIVE_TOKENS)
+        _within("prompt_lookup_max", self.prompt_lookup_max, 1, MAX_PROMPT_LOOKUP)
+        _within("prompt_lookup_min", self.prompt_lookup_min, 1, MAX_PROMPT_LOOKUP)
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise ConfigError(
+                f"prompt_lookup_min is {self.prompt_lookup_min}, above prompt_lookup_max ({self.prompt_lookup_max}); "
+                "lower it or raise prompt_lookup_max"
+            )
         if self.served_model_name == "":
             raise ConfigError("served_model_name is empty; leave it out or give a name")
 
@@ -81,6 +97,9 @@ class EngineOptions(TypedDict, total=False):
     page_size: int
     enable_prefix_caching: bool
     pipeline_depth: int
+    num_speculative_tokens: int
+    prompt_lookup_max: int
+    prompt_lookup_min: int
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -91,3 +110,8 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 def _at_least(name: str, value: int | None, low: int) -> None:
     if value is not None and value < low:
         raise ConfigError(f"{name} is {value}; it must be at least {low}")
+
+
+def _within(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{name} is {value}; it must be from {low} to {high}")

@@ -186,11 +186,19 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Token counts of a request. `prompt_tokens` counts once for all choices and includes `cached_tokens`."""
+    """Token counts of a request.
+
+    Attributes:
+        prompt_tokens: counts once for all choices and includes `cached_tokens`.
+        accepted_prediction_tokens: those of `completion_tokens` that were guessed rightly (speculative decoding).
+        rejected_prediction_tokens: wrong guesses; not among `completion_tokens`.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:

@@ -69,6 +69,9 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
         new_pages: appended to the seat's page table before this chunk runs. The table then covers
             `start + num_tokens` slots. Leading pages may be shared with other seats and are then never written.
         sample: draw the next token (position `start + num_tokens`) from this chunk's last row.
+        num_drafts: the last so many of `token_ids` are guesses (of a chunk that samples). A token is drawn from each of
+            the last `num_drafts + 1` rows; the result holds them up to the first that differs from the guess after its
+            row, that one included. Keys and values of wrong guesses stay behind in their slots and are overwritten.
     """
 
     seat: int
@@ -77,6 +80,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...] | None
     new_pages: tuple[int, ...] = ()
     sample: bool = False
+    num_drafts: int = 0
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +106,9 @@ class SampledLogprobs(msgspec.Struct, frozen=True):
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """What one sampling chunk drew: zero to k tokens; `logprobs` has one entry per token, or is None."""
+    """What one sampling chunk drew: one token and those of its guesses that were right before it (or none at all, from
+    an executor that had to give up on the chunk). `logprobs` has one entry per token, or is None.
+    """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[SampledLogprobs, ...] | None = None

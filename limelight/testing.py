@@ -173,8 +173,19 @@ class ScriptedExecutor:
             self._slots[self._slot(seat, chunk.start + offset)] = token_id
 
     def _sample(self, chunk: Chunk) -> Sampled:
-        seat = self._seats[chunk.seat]
-        position = chunk.start + chunk.num_tokens
+        """One token, and more while they agree with the chunk's guesses."""
+        end = chunk.start + chunk.num_tokens
+        guesses = chunk.token_ids[-chunk.num_drafts :] if chunk.num_drafts and chunk.token_ids else ()
+        drawn = [self._draw(chunk.seat, end - len(guesses))]
+        for number, guess in enumerate(guesses, start=1):
+            if drawn[-1].token_ids != (guess,):
+                break
+            drawn.append(self._draw(chunk.seat, end - len(guesses) + number))
+        logprobs = [entry for sampled in drawn for entry in sampled.logprobs or ()]
+        return Sampled(tuple(sampled.token_ids[0] for sampled in drawn), tuple(logprobs) or None)
+
+    def _draw(self, seat_number: int, position: int) -> Sampled:
+        seat = self._seats[seat_number]
         forced = self._forced(seat.sampling)
         token_id = self._script(Turn(seat, position, self._read)) if forced is None else forced
         if token_id in seat.sampling.blocked_token_ids and position < seat.sampling.blocked_below_position:

@@ -9,6 +9,7 @@ import weakref
 import anyio
 import pytest
 
+from limelight.config import EngineConfig, EngineOptions
 from limelight.engine import Engine, EngineState
 from limelight.errors import (
     ConfigError,
@@ -564,3 +565,31 @@ async def test_a_final_message_is_continued_without_a_new_turn():
     assert continued.prompt == "user: ping\nassistant: po"
     assert closed.prompt == "user: ping\nassistant: po\nassistant:"
     assert bare.prompt == "user: ping\nassistant: po\n"
+
+
+async def test_guessed_tokens_are_counted_in_usage_and_statistics_and_change_no_text() -> None:
+    answers = []
+    for most in (0, 4):
+        async with scripted_engine("abcabcabcabcabc. done", num_speculative_tokens=most, prompt_lookup_min=1) as engine:
+            answers.append(await engine.generate("abc", SamplingParams(max_tokens=40)))
+            statistics = engine.statistics()
+    plain, guessed = answers
+    assert guessed.outputs == plain.outputs
+    assert (plain.usage.accepted_prediction_tokens, plain.usage.rejected_prediction_tokens) == (0, 0)
+    assert guessed.usage.accepted_prediction_tokens == statistics.num_accepted_tokens > 8
+    assert guessed.usage.rejected_prediction_tokens == statistics.num_draft_tokens - statistics.num_accepted_tokens
+    assert statistics.num_steps < guessed.usage.completion_tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_speculative_tokens": -1}, "num_speculative_tokens is -1; it must be from 0 to 32"),
+        ({"num_speculative_tokens": 33}, "num_speculative_tokens is 33"),
+        ({"prompt_lookup_max": 0}, "prompt_lookup_max is 0; it must be from 1 to 16"),
+        ({"prompt_lookup_max": 2, "prompt_lookup_min": 3}, "prompt_lookup_min is 3, above prompt_lookup_max"),
+    ],
+)
+def test_impossible_settings_of_guessing_are_refused(options: EngineOptions, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EngineConfig(**options)

@@ -97,6 +97,7 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
         finish_reason: set on the last message of a choice.
         stop_token_id: the stop token that ended it; it is the last of `token_ids`.
         cached_tokens: prompt tokens taken from the prefix cache.
+        num_drafts, num_accepted: tokens guessed for this message, and those of them that were right.
     """
 
     index: int
@@ -106,6 +107,8 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_id: int | None
     finish_details: str | None
     cached_tokens: int
+    num_drafts: int = 0
+    num_accepted: int = 0
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -65,6 +65,7 @@ class RequestActor:
         self._inbox: Channel[ToRequest] = Channel(f"request {request.request_id}", capacity)
         self._choices = [Choice(index, sampling, model.vocabulary) for index in range(sampling.n)]
         self._cached_tokens: int | None = None
+        self._num_drafts = self._num_accepted = 0
         self._scope = anyio.CancelScope()
         self._submitted = False
 
@@ -75,6 +76,8 @@ class RequestActor:
             prompt_tokens=len(self.prompt_token_ids),
             completion_tokens=sum(choice.num_tokens for choice in self._choices),
             cached_tokens=self._cached_tokens or 0,
+            accepted_prediction_tokens=self._num_accepted,
+            rejected_prediction_tokens=self._num_drafts - self._num_accepted,
         )
 
     @property
@@ -146,6 +149,8 @@ class RequestActor:
             return  # drawn before the scheduler heard of the stop string, or of the request's end
         if self._cached_tokens is None:
             self._cached_tokens = generated.cached_tokens
+        self._num_drafts += generated.num_drafts
+        self._num_accepted += generated.num_accepted
         delta = choice.advance(generated)
         if delta.finish_reason is not None and generated.finish_reason is None:
             self._scheduler.tell(Cancel(self.request.request_id, generated.index))

@@ -126,4 +126,6 @@ def _generated(progress: Progress) -> Generated:
         stop_token_id=progress.stop_token_id,
         finish_details=progress.finish_details,
         cached_tokens=progress.sequence.cached_tokens,
+        num_drafts=progress.num_drafts,
+        num_accepted=progress.num_accepted,
     )

@@ -297,6 +297,20 @@ def _engine_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="compute every prompt afresh instead of sharing equal beginnings",
     )
+    group.add_argument(
+        "--num-speculative-tokens",
+        type=int,
+        default=0,
+        metavar="N",
+        help="guess up to N tokens a step by looking the last ones up in the prompt; 0 for never. Faster where answers "
+        "repeat their prompt, and never another text",
+    )
+    group.add_argument(
+        "--prompt-lookup-max", type=int, default=4, metavar="N", help="last tokens to look up for a guess, at best"
+    )
+    group.add_argument(
+        "--prompt-lookup-min", type=int, default=2, metavar="N", help="last tokens to look up for a guess, at least"
+    )
 
 
 def _sampling_options(parser: argparse.ArgumentParser, *, max_tokens: int | None) -> None:

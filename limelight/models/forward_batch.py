@@ -15,7 +15,8 @@ class ForwardBatch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         token_ids: [tokens] int64.
         attention: where the rows sit.
-        sample_rows: [sampled] int64, rows whose logits are wanted, in chunk order; None for all rows.
+        sample_rows: [sampled] int64, rows whose logits are wanted, in chunk order (with guesses, several of a chunk);
+            None for all rows.
     """
 
     token_ids: Tensor
@@ -93,5 +94,5 @@ def _sample_rows(chunks: tuple[Chunk, ...], num_tokens: int, device: torch.devic
     for chunk in chunks:
         end += chunk.num_tokens
         if chunk.sample:
-            rows.append(end - 1)
+            rows += range(end - 1 - chunk.num_drafts, end)
     return None if len(rows) == num_tokens else torch.tensor(rows, dtype=torch.int64, device=device)

@@ -1,4 +1,8 @@
-"""Logits -> tokens: gathers the settings of the rows from the seats, draws, writes the tokens back to the seats."""
+"""Logits -> tokens: gathers the settings of the rows from the seats, draws, writes the tokens back to the seats.
+
+Guesses (a chunk's `num_drafts`) are checked by drawing from their rows, too, with the settings and the noise of their
+own positions, and keeping what agrees. So a sequence draws the same tokens with guesses and without, greedy or not.
+"""
 
 from dataclasses import dataclass
 
@@ -11,18 +15,25 @@ from limelight.models.sampling_seats import SamplingSeats
 from limelight.models.seats import Seats
 from limelight.step import Chunk, Sampled, SampledLogprobs
 
+NO_TOKEN = -1
+"""Stands where a chunk has no guess; no drawn token equals it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """Tokens of one step, still on the device.
 
     Attributes:
-        num_logprobs: per sampled row, what its seat asked for.
+        num_rows: per sampling chunk, the rows that it draws from: one, and one more per guess.
+        num_accepted: [chunks] int64, leading guesses that agree with what was drawn; None if there were no guesses.
+        num_logprobs: per sampling chunk, what its seat asked for.
         best_logits: [sampled], the largest logit of each row as the model gave it.
     """
 
     step_number: int
     tokens: SampledTokens
+    num_rows: tuple[int, ...]
+    num_accepted: Tensor | None
     num_logprobs: tuple[int | None, ...]
     best_logits: Tensor
 
@@ -38,23 +49,31 @@ class Drawn:
                 f"{self.best_logits.tolist()}); its weights may be damaged, or their dtype too narrow"
             )
         token_ids = self.tokens.token_ids.tolist()
-        if self.tokens.logprobs is None or self.tokens.top_logprobs is None or self.tokens.top_token_ids is None:
-            return [Sampled((token_id,)) for token_id in token_ids]
-        logprobs = self.tokens.logprobs.tolist()
-        top_token_ids, top_logprobs = self.tokens.top_token_ids.tolist(), self.tokens.top_logprobs.tolist()
+        accepted = [0] * len(self.num_rows) if self.num_accepted is None else self.num_accepted.tolist()
+        logprobs = self._logprobs()
+        sampled, first = [], 0
+        for num_rows, num_right, wanted in zip(self.num_rows, accepted, self.num_logprobs, strict=True):
+            end = first + num_right + 1
+            kept = None if wanted is None or logprobs is None else [_cut(row, wanted) for row in logprobs[first:end]]
+            sampled.append(Sampled(tuple(token_ids[first:end]), None if kept is None else tuple(kept)))
+            first += num_rows
+        return sampled
+
+    def _logprobs(self) -> list[SampledLogprobs] | None:
+        """Of all rows, with as many best tokens as any row wants."""
+        tokens = self.tokens
+        if tokens.logprobs is None or tokens.top_logprobs is None or tokens.top_token_ids is None:
+            return None
         return [
-            Sampled((token_id,))
-            if wanted is None
-            else Sampled(
-                (token_id,),
-                (
-                    SampledLogprobs(
-                        logprobs[row], tuple(top_token_ids[row][:wanted]), tuple(top_logprobs[row][:wanted])
-                    ),
-                ),
+            SampledLogprobs(logprob, tuple(top_ids), tuple(top))
+            for logprob, top_ids, top in zip(
+                tokens.logprobs.tolist(), tokens.top_token_ids.tolist(), tokens.top_logprobs.tolist(), strict=True
             )
-            for row, (token_id, wanted) in enumerate(zip(token_ids, self.num_logprobs, strict=True))
         ]
+
+
+def _cut(row: SampledLogprobs, wanted: int) -> SampledLogprobs:
+    return SampledLogprobs(row.logprob, row.top_token_ids[:wanted], row.top_logprobs[:wanted])
 
 
 class Sampler:
@@ -66,17 +85,51 @@ class Sampler:
         self._settings = settings
 
     def draw(self, step_number: int, logits: Tensor, chunks: list[Chunk]) -> Drawn:
-        """Draw one token per sampling chunk; `logits` [sampled, vocab] float32 are in their order."""
-        seats = [chunk.seat for chunk in chunks]
-        batch = self._settings.gather(seats, [chunk.start + chunk.num_tokens for chunk in chunks])
+        """Draw one token per sampling chunk and guess; `logits` [sampled, vocab] float32 are in their order."""
+        rows = [
+            (chunk.seat, chunk.start + chunk.num_tokens - behind)
+            for chunk in chunks
+            for behind in range(chunk.num_drafts, -1, -1)
+        ]
+        seats_of_rows = [seat for seat, _ in rows]
+        batch = self._settings.gather(seats_of_rows, [position for _, position in rows])
         best_logits = logits.amax(-1)
         tokens = self._kernels.sample(logits, batch)
-        index = torch.tensor(seats, device=tokens.token_ids.device)
-        self._seats.last_tokens.index_copy_(0, index, tokens.token_ids)
-        self._settings.count_drawn(seats, tokens.token_ids)
+        seats = [chunk.seat for chunk in chunks]
+        if len(rows) == len(chunks):
+            last, num_accepted = tokens.token_ids, None
+        else:
+            last, num_accepted = _accept(tokens.token_ids, chunks)
+        self._seats.last_tokens.index_copy_(0, torch.tensor(seats, device=last.device), last)
+        self._settings.count_drawn(seats_of_rows, tokens.token_ids)
         return Drawn(
             step_number=step_number,
             tokens=tokens,
+            num_rows=tuple(chunk.num_drafts + 1 for chunk in chunks),
+            num_accepted=num_accepted,
             num_logprobs=tuple(self._settings.settings(seat).num_logprobs for seat in seats),
             best_logits=best_logits,
         )
+
+
+def _accept(token_ids: Tensor, chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
+    """How far each chunk's guesses agree with what was drawn, and the last token that counts: both [chunks] int64.
+
+    Args:
+        token_ids: [sampled] int64, drawn after the last known token and after each guess of each chunk.
+    """
+    width = max(chunk.num_drafts for chunk in chunks) + 1
+    rows: list[list[int]] = []
+    drafts: list[list[int]] = []
+    first = 0
+    for chunk in chunks:
+        num_padding = width - 1 - chunk.num_drafts
+        end = first + chunk.num_drafts
+        rows.append([*range(first, end + 1), *[end] * num_padding])
+        guessed = chunk.token_ids[-chunk.num_drafts :] if chunk.token_ids and chunk.num_drafts else ()
+        drafts.append([*guessed, *[NO_TOKEN] * num_padding])
+        first = end + 1
+    drawn = token_ids[torch.tensor(rows, device=token_ids.device)]
+    agrees = drawn[:, :-1] == torch.tensor(drafts, device=token_ids.device)
+    num_accepted = agrees.to(torch.int64).cumprod(1).sum(1)
+    return drawn.gather(1, num_accepted.unsqueeze(1)).squeeze(1), num_accepted

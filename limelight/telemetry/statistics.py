@@ -13,6 +13,7 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
         num_cached_pages: pages in the prefix cache, held or not.
         num_steps, step_seconds: steps that are through, and the time they took on the runner's threads.
         prefix_queries_tokens, prefix_hits_tokens: prompt tokens that have run, and those that came from the cache.
+        num_draft_tokens, num_accepted_tokens: tokens guessed by prompt lookup, and those that turned out right.
     """
 
     num_requests: int
@@ -28,3 +29,5 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     step_seconds: float
     prefix_queries_tokens: int
     prefix_hits_tokens: int
+    num_draft_tokens: int
+    num_accepted_tokens: int

@@ -12,6 +12,8 @@ All sequences are served in one order, by rank: promoted ones, then lower priori
   prompts compute them once, even while they run side by side.
 - A running sequence that needs a page when none is free preempts the running sequence of worst rank, if that is not
   itself; otherwise it pauses, keeping what it holds. So the best of the running ones always advances.
+- What then is left of the budget goes to guesses, in the order of rank, as far as pages are free beyond the watermark:
+  they never delay a token of anybody, nor preempt.
 - A waiting sequence is admitted in order, without skipping, if the pages for all its known tokens are free beyond those
   that running prompts still need and the watermark, one page per running sequence; or if nothing runs. That is the
   guard against thrashing, too: a preempted sequence comes back only when all of it fits and somebody has ended.
@@ -25,7 +27,7 @@ from limelight.step import Capacity, Chunk, SeatTaken, Step
 
 
 class Batch:
-    """Plans step number `number`; used once: `serve_running`, `admit_waiting`, `spend_rest`, `to_step`.
+    """Plans step number `number`; used once: `serve_running`, `admit_waiting`, `spend_rest`, `guess`, `to_step`.
 
     Attributes:
         chunks: in the order of the step's chunks.
@@ -106,6 +108,20 @@ class Batch:
                 self._left -= size
                 self._residents.advance(sequence, size, self._number)
 
+    def guess(self) -> None:
+        """Add guesses to the decodes of sequences that have a `lookup`."""
+        for chunk in self.chunks:
+            sequence = chunk.sequence
+            if sequence.lookup is None or chunk.start + chunk.num_tokens != len(sequence.token_ids):
+                continue
+            room = min(self._left, sequence.max_length - sequence.num_tokens - 1, self._num_spare_slots(sequence))
+            drafts = sequence.lookup.guess(sequence.token_ids, room) if room > 0 else ()
+            if drafts:
+                chunk.drafts = drafts
+                chunk.num_tokens += len(drafts)
+                self._left -= len(drafts)
+                self._residents.advance(sequence, len(drafts), self._number)
+
     def to_step(self) -> Step | None:
         """The step, or None if there is nothing to run: the seats given up then wait for the next one."""
         if not self.chunks:
@@ -155,6 +171,11 @@ class Batch:
         watermark = len(self._residents.running) + 1
         return needed + self._promised_pages + watermark <= pool.num_free
 
+    def _num_spare_slots(self, sequence: Sequence) -> int:
+        """Slots for guesses: those of the pages it has, and of pages that are free beyond the watermark."""
+        num_free = max(0, self._residents.pool.num_free - len(self._residents.running) - self._promised_pages)
+        return (len(sequence.pages) + num_free) * self._page_size - sequence.num_computed_tokens
+
     def _whole_pages(self, sequence: Sequence, size: int) -> int:
         """`size` cut down so that the chunk ends on a page boundary, if it doesn't reach the last token; 0 if less."""
         start = sequence.num_computed_tokens
@@ -182,7 +203,7 @@ def _sealed(chunk: PlannedChunk) -> Chunk:
     """The runner's view of a chunk whose size is final; from here on its token is being drawn."""
     sequence = chunk.sequence
     assert sequence.seat is not None
-    end = chunk.start + chunk.num_tokens
+    end = chunk.start + chunk.num_tokens - len(chunk.drafts)
     chunk.sample = end == len(sequence.token_ids) + sequence.num_pending_tokens
     in_seat = sequence.drew_in_seat and chunk.sample and chunk.num_tokens == 1
     new_pages: tuple[int, ...] = ()
@@ -196,7 +217,8 @@ def _sealed(chunk: PlannedChunk) -> Chunk:
         seat=sequence.seat,
         start=chunk.start,
         num_tokens=chunk.num_tokens,
-        token_ids=None if in_seat else tuple(sequence.token_ids[chunk.start : end]),
+        token_ids=None if in_seat else (*sequence.token_ids[chunk.start : end], *chunk.drafts),
         new_pages=new_pages,
         sample=chunk.sample,
+        num_drafts=len(chunk.drafts),
     )

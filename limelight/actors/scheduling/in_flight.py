@@ -18,6 +18,7 @@ class PlannedChunk:
         epoch: of the sequence when the chunk was planned.
         pages: the sequence's page table at that time: the list itself, so it may have grown since.
         sample: whether it draws a token.
+        drafts: guesses that follow the known tokens; part of `num_tokens`.
     """
 
     sequence: Sequence
@@ -26,6 +27,7 @@ class PlannedChunk:
     start: int
     num_tokens: int
     sample: bool = False
+    drafts: tuple[int, ...] = ()
 
     @property
     def stale(self) -> bool:

@@ -12,8 +12,9 @@ import msgspec
 
 from limelight.actors.scheduling.batch import Batch
 from limelight.actors.scheduling.fair_queue import FairQueue
-from limelight.actors.scheduling.in_flight import InFlightStep, spoiled_by
+from limelight.actors.scheduling.in_flight import InFlightStep, PlannedChunk, spoiled_by
 from limelight.actors.scheduling.length_limits import set_limits
+from limelight.actors.scheduling.prompt_lookup import PromptLookup, Speculation
 from limelight.actors.scheduling.residents import Residents
 from limelight.actors.scheduling.sequence import Sequence
 from limelight.errors import InvalidRequest
@@ -28,6 +29,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         logprobs: one entry per token, or None.
         stop_token_id: the stop token that ended it; it is the last of `token_ids`.
         finish_details: "kv_cache_full", or None.
+        num_drafts, num_accepted: tokens guessed for the step, and those of them that are among `token_ids`.
     """
 
     sequence: Sequence
@@ -36,6 +38,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason | None
     stop_token_id: int | None
     finish_details: str | None
+    num_drafts: int = 0
+    num_accepted: int = 0
 
 
 class Planner:
@@ -44,17 +48,27 @@ class Planner:
     Args:
         prefix_caching: share pages of equal prefixes.
         pipeline_depth: steps in flight at most, 1 or 2.
+        speculation: guess tokens of sequences without penalties (whose counts a guess would change); None: do not.
 
     Attributes:
         num_preemptions: sequences preempted so far.
         prefix_queries_tokens: prompt tokens of all sequences that have run.
         prefix_hits_tokens: those of them that came from the prefix cache.
+        num_draft_tokens, num_accepted_tokens: tokens guessed, and those that turned out right.
     """
 
-    def __init__(self, capacity: Capacity, *, prefix_caching: bool, pipeline_depth: int) -> None:
+    def __init__(
+        self,
+        capacity: Capacity,
+        *,
+        prefix_caching: bool,
+        pipeline_depth: int,
+        speculation: Speculation | None = None,
+    ) -> None:
         assert pipeline_depth in (1, 2), "finding what a failed step spoils relies on it"
         self._capacity = capacity
         self._pipeline_depth = pipeline_depth
+        self._speculation = speculation
         self._residents = Residents(capacity, prefix_caching=prefix_caching)
         self._waiting = FairQueue()
         self._live: dict[str, dict[int, Sequence]] = {}
@@ -64,6 +78,8 @@ class Planner:
         self.num_preemptions = 0
         self.prefix_queries_tokens = 0
         self.prefix_hits_tokens = 0
+        self.num_draft_tokens = 0
+        self.num_accepted_tokens = 0
 
     def add(self, sequence: Sequence) -> None:
         """Let a new sequence wait to be run.
@@ -76,6 +92,8 @@ class Planner:
         choices = self._live.setdefault(sequence.request_id, {})
         if sequence.index in choices:
             raise InvalidRequest(f"choice {sequence.index} of request {sequence.request_id} exists already")
+        if self._speculation is not None and not sequence.sampling.has_penalties:
+            sequence.lookup = PromptLookup(self._speculation)
         sequence.rank = (1, sequence.priority, self._num_added)
         sequence.num_added_at = self._num_planned
         self._num_added += 1
@@ -101,6 +119,7 @@ class Planner:
         batch.serve_running()
         batch.admit_waiting()
         batch.spend_rest()
+        batch.guess()
         self.num_preemptions += batch.num_preempted
         step = batch.to_step()
         if step is None:
@@ -125,7 +144,7 @@ class Planner:
         progress = []
         for chunk, sampled in zip(chunks, result, strict=True):
             if sampled is not None and not chunk.stale:
-                entry = self._apply(chunk.sequence, sampled)
+                entry = self._apply(chunk, sampled)
                 if entry.token_ids:
                     progress.append(entry)
         return progress
@@ -231,8 +250,9 @@ class Planner:
                 self.prefix_queries_tokens += sequence.num_prompt_tokens
                 self.prefix_hits_tokens += sequence.cached_tokens
 
-    def _apply(self, sequence: Sequence, sampled: Sampled) -> Progress:
+    def _apply(self, chunk: PlannedChunk, sampled: Sampled) -> Progress:
         """Append drawn tokens up to the first stop token or the length limit, and end the sequence there."""
+        sequence = chunk.sequence
         sequence.num_pending_tokens -= 1
         stop_token_id: int | None = None
         num_kept = 0
@@ -247,6 +267,11 @@ class Planner:
             reason = FinishReason.STOP
         elif sequence.num_tokens >= sequence.max_length:
             reason, details = FinishReason.LENGTH, sequence.limit_details
+        num_accepted = min(num_kept, max(len(sampled.token_ids) - 1, 0)) if chunk.drafts else 0
+        self.num_draft_tokens += len(chunk.drafts)
+        self.num_accepted_tokens += num_accepted
+        if chunk.drafts:  # what was computed for wrong guesses is computed again
+            sequence.num_computed_tokens = min(sequence.num_computed_tokens, sequence.num_tokens - 1)
         if num_kept != 1 and not reason and (sequence.num_pending_tokens or not num_kept):
             self._reset(sequence)  # later steps, or the seat, assume exactly one token
         if sequence.seat is not None:
@@ -260,6 +285,8 @@ class Planner:
             finish_reason=reason,
             stop_token_id=stop_token_id,
             finish_details=details,
+            num_drafts=len(chunk.drafts),
+            num_accepted=num_accepted,
         )
 
     def _reset(self, sequence: Sequence) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 from limelight.actors.scheduling.prefix_cache import PageChain
+from limelight.actors.scheduling.prompt_lookup import PromptLookup
 from limelight.generation import MIN_TEMPERATURE, SamplingParams
 from limelight.step import SeatSampling
 
@@ -60,8 +61,8 @@ class Sequence:
         num_pending_tokens: being drawn by steps in flight, not known yet.
         num_computed_tokens: leading tokens whose keys and values are in `pages`, or will be when the steps in flight
             are through.
-        pages: page table, `ceil(num_computed_tokens / page_size)` entries. Replaced, never cleared, when given up, so
-            that a step in flight can keep the list.
+        pages: page table, `ceil(num_computed_tokens / page_size)` entries, and more after wrong guesses. Replaced,
+            never cleared, when given up, so that a step in flight can keep the list.
         num_sent_pages: leading entries of `pages` that the seat's own table has.
         num_registered_pages: leading entries of `pages` that have been offered to the prefix cache.
         drew_in_seat: whether the last token was drawn for this seat, so that the device can read it there.
@@ -71,6 +72,7 @@ class Sequence:
         num_added_at: steps planned before it was added.
         was_scheduled: whether it has ever run.
         cached_tokens: prompt tokens taken from the prefix cache when it first ran.
+        lookup: guesses its next tokens; None: nothing is guessed.
     """
 
     request_id: str
@@ -100,6 +102,7 @@ class Sequence:
     num_added_at: int = dataclasses.field(init=False, default=0)
     was_scheduled: bool = dataclasses.field(init=False, default=False)
     cached_tokens: int = dataclasses.field(init=False, default=0)
+    lookup: PromptLookup | None = dataclasses.field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.prompt_token_ids)
@@ -124,7 +127,10 @@ class Sequence:
     def num_wanted_tokens(self) -> int:
         """Tokens that the next chunk could compute: 1 is a decode, 0 means that nothing is left to plan.
 
-        The token that reaches `max_length` is drawn but never computed.
+        The token that reaches `max_length` is drawn but never computed. A sequence whose tokens are guessed waits for
+        those being drawn: guesses go on from known tokens.
         """
+        if self.lookup is not None and self.num_pending_tokens:
+            return 0
         total = len(self.token_ids) + self.num_pending_tokens
         return 0 if total >= self.max_length else total - self.num_computed_tokens

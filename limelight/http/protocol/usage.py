@@ -14,6 +14,13 @@ class PromptDetails(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
+class CompletionDetails(msgspec.Struct, frozen=True):
+    """`completion_tokens_details`: what became of tokens guessed by speculative decoding."""
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
 class UsageObject(msgspec.Struct, frozen=True, kw_only=True):
     """`usage`. Running counts in a stream leave the details out: they are known at the end."""
 
@@ -21,6 +28,7 @@ class UsageObject(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails | msgspec.UnsetType | None = msgspec.UNSET
+    completion_tokens_details: CompletionDetails | msgspec.UnsetType | None = msgspec.UNSET
 
 
 ChunkUsage = UsageObject | msgspec.UnsetType | None
@@ -37,6 +45,10 @@ def usage_object(usages: Iterable[Usage]) -> UsageObject:
         completion_tokens=completion_tokens,
         total_tokens=prompt_tokens + completion_tokens,
         prompt_tokens_details=PromptDetails(sum(usage.cached_tokens for usage in counted)),
+        completion_tokens_details=CompletionDetails(
+            sum(usage.accepted_prediction_tokens for usage in counted),
+            sum(usage.rejected_prediction_tokens for usage in counted),
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence as Tokens
 
 from limelight.actors.scheduling.planner import Planner
+from limelight.actors.scheduling.prompt_lookup import Speculation
 from limelight.actors.scheduling.sequence import Sequence
 from limelight.step import Capacity, SeatSampling, Step, StepResult
 from tests.actors.scheduling.simulated_device import Expected, SimulatedDevice, solo_run
@@ -52,9 +53,17 @@ class Submitted:
 
 
 class ClosedLoop:
-    def __init__(self, limits: Capacity, *, depth: int = 1, prefix_caching: bool = True, checked: bool = True) -> None:
+    def __init__(
+        self,
+        limits: Capacity,
+        *,
+        depth: int = 1,
+        prefix_caching: bool = True,
+        checked: bool = True,
+        speculation: Speculation | None = None,
+    ) -> None:
         self.capacity = limits
-        self.planner = Planner(limits, prefix_caching=prefix_caching, pipeline_depth=depth)
+        self.planner = Planner(limits, prefix_caching=prefix_caching, pipeline_depth=depth, speculation=speculation)
         self.device = SimulatedDevice(limits)
         self.records: dict[tuple[str, int], Record] = {}
         self.submitted: deque[Submitted] = deque()

@@ -29,6 +29,7 @@ class Seat:
     output_counts: int
     pages: list[int] = dataclasses.field(default_factory=list)
     last_token: int | None = None
+    has_guessed: bool = False
 
 
 def extend(history: int, token: int) -> int:
@@ -105,7 +106,10 @@ class SimulatedDevice:
         seat.pages += chunk.new_pages
         end = chunk.start + chunk.num_tokens
         assert end < self.capacity.max_model_len
-        assert len(seat.pages) == -(-end // self.capacity.page_size), "the page table does not cover the chunk exactly"
+        num_needed = -(-end // self.capacity.page_size)
+        assert len(seat.pages) >= num_needed, "the page table does not cover the chunk"
+        seat.has_guessed |= bool(chunk.num_drafts)
+        assert len(seat.pages) == num_needed or seat.has_guessed, "a seat without guesses has spare pages"
         assert len(set(seat.pages)) == len(seat.pages)
         tokens: tuple[int, ...]
         if chunk.token_ids is None:
@@ -135,21 +139,34 @@ class SimulatedDevice:
         return history
 
     def _sample(self, chunk: Chunk) -> Sampled | None:
+        if not chunk.sample:
+            assert not chunk.num_drafts, "guesses belong to a chunk that samples"
+            return None
         seat = self.seats[chunk.seat]
         end = chunk.start + chunk.num_tokens
-        history = self._history(seat, end)
-        if not chunk.sample:
-            return None
+        guesses = chunk.token_ids[-chunk.num_drafts :] if chunk.num_drafts else ()
+        assert not guesses or not seat.sampling.has_penalties, "a guess would count as an output"
+        drawn = [self._draw(seat, end - len(guesses))]
+        for number, guess in enumerate(guesses, start=1):
+            if drawn[-1][0] != guess:
+                break
+            drawn.append(self._draw(seat, end - len(guesses) + number))
+        tokens = tuple(token for token, _ in drawn)
+        if POISON in tokens or seat.sampling.num_logprobs is None:
+            return Sampled(tokens)
+        return Sampled(tokens, tuple(SampledLogprobs(logprob, (), ()) for _, logprob in drawn))
+
+    def _draw(self, seat: Seat, position: int) -> tuple[int, float]:
+        """The token at `position`, which the seat remembers."""
+        history = self._history(seat, position)
         if history == POISON:
             seat.last_token = POISON
-            return Sampled((POISON,))
+            return POISON, 0.0
         seat.last_token, logprob = draw(
-            history, seat.sampling, end, seat.prompt_counts, seat.output_counts, self.capacity.vocab_size
+            history, seat.sampling, position, seat.prompt_counts, seat.output_counts, self.capacity.vocab_size
         )
         seat.output_counts += counts([seat.last_token])
-        if seat.sampling.num_logprobs is None:
-            return Sampled((seat.last_token,))
-        return Sampled((seat.last_token,), (SampledLogprobs(logprob, (), ()),))
+        return seat.last_token, logprob
 
     def _slot(self, seat: Seat, position: int) -> int:
         page_size = self.capacity.page_size

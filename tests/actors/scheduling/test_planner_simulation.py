@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from limelight.actors.scheduling.prompt_lookup import Speculation
 from limelight.step import SeatSampling
 from tests.actors.scheduling.closed_loop import ClosedLoop, capacity
 
@@ -34,12 +35,16 @@ def add_random(loop: ClosedLoop, chance: random.Random, name: str) -> None:
         )
 
 
+GUESSES = Speculation(num_tokens=4, longest=3, shortest=1)
+
+
+@pytest.mark.parametrize("speculation", [None, GUESSES])
 @pytest.mark.parametrize("prefix_caching", [True, False])
 @pytest.mark.parametrize("depth", [1, 2])
-def test_every_request_ends_once_and_nothing_is_left(depth, prefix_caching):
+def test_every_request_ends_once_and_nothing_is_left(depth, prefix_caching, speculation):
     chance = random.Random(depth)
     limits = capacity(num_pages=26, page_size=4, num_seats=8, budget=24, max_model_len=90)
-    loop = ClosedLoop(limits, depth=depth, prefix_caching=prefix_caching, checked=False)
+    loop = ClosedLoop(limits, depth=depth, prefix_caching=prefix_caching, checked=False, speculation=speculation)
     num_requests = 0
     while num_requests < NUM_REQUESTS or loop.live:
         if num_requests < NUM_REQUESTS and len(loop.live) < 40 and chance.random() < 0.5:
@@ -65,17 +70,25 @@ def test_every_request_ends_once_and_nothing_is_left(depth, prefix_caching):
     assert ends["cancelled"] > 50
     assert loop.planner.num_preemptions > 20
     assert (loop.planner.prefix_hits_tokens > 1000) == prefix_caching
+    assert (loop.planner.num_draft_tokens > 1000) == (speculation is not None)
 
 
-def test_pipeline_depth_and_prefix_cache_do_not_change_a_single_token():
+def test_pipeline_depth_prefix_cache_and_guesses_do_not_change_a_single_token():
     outputs = []
-    for depth, prefix_caching in [(1, True), (2, True), (1, False), (2, False)]:
+    for depth, prefix_caching, speculation in [
+        (1, True, None),
+        (2, True, None),
+        (1, False, None),
+        (2, False, None),
+        (1, True, GUESSES),
+        (2, True, GUESSES),
+    ]:
         chance = random.Random(3)
         limits = capacity(num_pages=24, page_size=4, num_seats=6, budget=20, max_model_len=80)
-        loop = ClosedLoop(limits, depth=depth, prefix_caching=prefix_caching, checked=False)
+        loop = ClosedLoop(limits, depth=depth, prefix_caching=prefix_caching, checked=False, speculation=speculation)
         for number in range(60):
             add_random(loop, chance, f"r{number}")
         loop.run()
         outputs.append({record.name: (record.tokens, record.logprobs) for record in loop.records.values()})
         assert loop.planner.num_preemptions > 0
-    assert outputs[0] == outputs[1] == outputs[2] == outputs[3]
+    assert all(output == outputs[0] for output in outputs[1:])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from limelight.actors.scheduling.prompt_lookup import Speculation
 from limelight.step import SeatSampling
 from tests.actors.scheduling.closed_loop import ClosedLoop, capacity
 
@@ -16,6 +17,7 @@ PROMPT_WORDS = [(1, 2, 3, 4), (1, 2, 3, 4, 5, 6, 7, 8), (9,), (5, 6, 7, 8), (2, 
 """Prompts are strings of these, so that many share whole pages, part of a page, or differ by a shift."""
 
 prompts = st.lists(st.sampled_from(PROMPT_WORDS), min_size=1, max_size=8).map(lambda words: sum(words, ()))
+speculations = st.builds(Speculation, num_tokens=st.integers(1, 6), longest=st.integers(1, 3), shortest=st.just(1))
 samplings = st.builds(
     SeatSampling,
     temperature=st.just(1.0),
@@ -35,17 +37,19 @@ class PlannerStates(RuleBasedStateMachine):
         spare_budget=st.integers(0, 20),
         max_model_len=st.sampled_from([12, 30, 60]),
         prefix_caching=st.sampled_from([True, True, False]),
+        vocab_size=st.sampled_from([16, 16, 2]),
+        speculation=st.none() | speculations,
     )
-    def start(self, depth, num_pages, num_seats, spare_budget, max_model_len, prefix_caching):
+    def start(self, depth, num_pages, num_seats, spare_budget, max_model_len, prefix_caching, vocab_size, speculation):
         limits = capacity(
             num_pages=num_pages,
             page_size=PAGE_SIZE,
             num_seats=num_seats,
             budget=num_seats + spare_budget,
             max_model_len=max_model_len,
-            vocab_size=16,
+            vocab_size=vocab_size,
         )
-        self.loop = ClosedLoop(limits, depth=depth, prefix_caching=prefix_caching)
+        self.loop = ClosedLoop(limits, depth=depth, prefix_caching=prefix_caching, speculation=speculation)
         self.num_added = 0
 
     @rule(
@@ -63,7 +67,7 @@ class PlannerStates(RuleBasedStateMachine):
         for index in range(num_choices):
             self.loop.add(
                 f"request-{self.num_added}",
-                prompt[:longest],
+                [token % limits.vocab_size for token in prompt[:longest]],
                 index=index,
                 sampling=sampling,
                 max_tokens=max_tokens,

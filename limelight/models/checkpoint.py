@@ -13,6 +13,8 @@ from torch import Tensor
 from limelight.errors import CheckpointError
 from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.loaded_model import SamplingDefaults
+from limelight.models.quantization.checkpoint import QuantizedCheckpoint
+from limelight.models.quantization.settings import read_quantization
 from limelight.models.safetensors_checkpoint import SafetensorsCheckpoint
 from limelight.models.spec import ModelSpec
 
@@ -53,7 +55,7 @@ class Checkpoint(Protocol):
         ...
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor on the CPU: from safetensors in its stored dtype, from GGUF in float32.
+        """One tensor on the CPU: from safetensors in its stored dtype, quantised or from GGUF in float32.
 
         It may share memory with the file, so it is only read, never written. Thread-safe.
 
@@ -71,7 +73,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
         UnsupportedModel: the architecture or format is not supported.
     """
     if path.is_dir():
-        return SafetensorsCheckpoint(path)
+        stored = SafetensorsCheckpoint(path)
+        quantization = read_quantization(path)
+        return stored if quantization is None else QuantizedCheckpoint(stored, quantization)
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; give a model folder or a .gguf file")
     if path.suffix.lower() != ".gguf":
@@ -97,7 +101,11 @@ def check_parameters(checkpoint: Checkpoint, required: Mapping[str, tuple[int, .
         if name in present and checkpoint.shape(name) != shape
     ]
     harmless = {"lm_head.weight"} if checkpoint.spec.tie_word_embeddings else set()
-    unused = sorted(name for name in present - required.keys() - harmless if not HARMLESS.search(name))
+    unused = sorted(
+        name
+        for name in present - required.keys() - harmless
+        if not HARMLESS.search(name) and not _adds_nothing(checkpoint, name)
+    )
 
     faults = [
         f"{len(faulty)} {kind}: {_listed(faulty)}"
@@ -108,6 +116,13 @@ def check_parameters(checkpoint: Checkpoint, required: Mapping[str, tuple[int, .
         raise CheckpointError(
             f"the tensors of {checkpoint.files[0].parent} do not match {checkpoint.spec.source}: {'; '.join(faults)}"
         )
+
+
+def _adds_nothing(checkpoint: Checkpoint, name: str) -> bool:
+    """Whether it is a bias of zeros: some tools give all quantised modules one, whether the model has it or not."""
+    if not name.endswith(".bias") or len(checkpoint.shape(name)) != 1:
+        return False
+    return not bool(checkpoint.tensor(name).any())
 
 
 def _listed(names: Iterable[str]) -> str:

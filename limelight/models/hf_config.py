@@ -11,6 +11,7 @@ from limelight.models.families.family import ConfigDefaults
 from limelight.models.families.registry import ARCHITECTURES, family_of
 from limelight.models.fields import Fields, read_json_object
 from limelight.models.loaded_model import SamplingDefaults
+from limelight.models.quantization.settings import read_quantization
 from limelight.models.rope_config import read_rope
 from limelight.models.spec import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ModelSpec
 
@@ -33,6 +34,7 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
         raise CheckpointError(f"{folder} has no config.json; a model folder needs one, beside its *.safetensors files")
     config = Fields(read_json_object(path), str(path))
     architecture = _architecture(config)
+    read_quantization(folder)
     family = family_of(architecture)
     defaults = family.defaults
 
@@ -106,12 +108,6 @@ def _architecture(config: Fields) -> str:
     if isinstance(classes, list) and classes and not any(str(name).endswith("ForCausalLM") for name in classes):
         raise UnsupportedModel(
             f"{config.source}: architectures is {classes!r}; Limelight generates text and needs a ...ForCausalLM model"
-        )
-    if "quantization_config" in config:
-        method = config.group("quantization_config")
-        name = method.values.get("quant_method") if method else None
-        raise UnsupportedModel(
-            f"{config.source}: the weights are quantised with {name!r}; use the unquantised repository or a GGUF file"
         )
     return model_type
 

@@ -22,7 +22,8 @@ SINGLE = "model.safetensors"
 SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
-ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2}
+"""Other types have elements of one byte."""
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -71,16 +72,33 @@ class SafetensorsCheckpoint:
         Raises:
             UnsupportedModel: it does not hold floating-point numbers of 16 or 32 bits.
         """
+        if self.type(name) not in DTYPES:
+            raise UnsupportedModel(f"{name} is stored as {self.type(name)}; Limelight reads {', '.join(DTYPES)} here")
+        return self.packed(name)
+
+    def type(self, name: str) -> str:
+        """What a tensor is stored as, in safetensors' words ("BF16")."""
+        return self._entries[name].type
+
+    def packed(self, name: str) -> torch.Tensor:
+        """One tensor of any type, for formats that know what its numbers mean; shares memory with the file.
+
+        Raises:
+            CheckpointError: a type that torch does not have.
+        """
         entry = self._entries[name]
-        if entry.type not in DTYPES:
-            raise UnsupportedModel(f"{name} is stored as {entry.type}; Limelight reads {', '.join(DTYPES)} here")
-        tensor: torch.Tensor = entry.shard.get_tensor(entry.stored_name)
+        try:
+            tensor: torch.Tensor = entry.shard.get_tensor(entry.stored_name)
+        except SafetensorError as error:
+            raise CheckpointError(f"{name} is stored as {entry.type}, which cannot be read ({error})") from error
         return tensor
 
     def _settle_tie(self, head: _Entry) -> None:
         """Some checkpoints call the head tied and still hold one. As in transformers, the tensors decide."""
         table = self._entries.setdefault(EMBEDDING, head)
-        same = table.type == head.type and torch.equal(self.tensor(EMBEDDING), self.tensor(HEAD))
+        same = (
+            table.type == head.type and table.type in DTYPES and torch.equal(self.tensor(EMBEDDING), self.tensor(HEAD))
+        )
         if not same:
             self.spec = msgspec.structs.replace(self.spec, tie_word_embeddings=False)
 

@@ -66,7 +66,8 @@ def test_missing_misshapen_and_unused_tensors_are_named_in_one_message(tmp_path:
         {
             "model.norm.weight": None,
             "lm_head.weight": torch.zeros(47, 32),
-            "model.layers.0.self_attn.q_proj.bias": torch.zeros(32),
+            "model.layers.0.self_attn.q_proj.bias": torch.ones(32),
+            "model.layers.1.self_attn.q_proj.bias": torch.zeros(32),
             "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(4),
         },
     )
@@ -76,6 +77,12 @@ def test_missing_misshapen_and_unused_tensors_are_named_in_one_message(tmp_path:
     assert "1 missing: model.norm.weight" in message
     assert "1 misshapen: lm_head.weight is [47, 32], expected [48, 32]" in message
     assert message.endswith("1 unused: model.layers.0.self_attn.q_proj.bias")
+
+
+def test_a_bias_of_zeros_that_the_model_does_not_have_is_let_be(tmp_path: Path) -> None:
+    parameters = save_model(tmp_path)
+    edit(tmp_path, {f"model.layers.{layer}.self_attn.q_proj.bias": torch.zeros(32) for layer in range(2)})
+    check_parameters(open_checkpoint(tmp_path), shapes(parameters))
 
 
 def test_at_most_ten_tensors_of_a_kind_are_spelled_out(tmp_path: Path) -> None:

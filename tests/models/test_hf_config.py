@@ -138,7 +138,10 @@ def test_impossible_rope_settings_are_refused(tmp_path: Path, rope_scaling: obje
         ),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantised with 'gptq'; use the unquantised"),
+        (
+            {"quantization_config": {"quant_method": "bitsandbytes"}},
+            "quantised with 'bitsandbytes'; Limelight reads gptq",
+        ),
     ],
 )
 def test_what_limelight_does_not_run_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

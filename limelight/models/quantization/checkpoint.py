@@ -1,0 +1,127 @@
+"""A folder of quantised weights, seen as the plain ones that they stand for."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import msgspec
+import torch
+
+from limelight.errors import CheckpointError
+from limelight.models.loaded_model import SamplingDefaults
+from limelight.models.quantization.scheme import QuantizationFormat, QuantizedMatrix, Stored
+from limelight.models.safetensors_checkpoint import HEAD, SafetensorsCheckpoint
+from limelight.models.spec import ModelSpec
+
+WEIGHT = "weight"
+MAX_NAMED = 10
+ACTIVATION_PARTS = frozenset(
+    {
+        "activation_scale", "input_scale", "input_zero_point", "input_global_scale", "output_scale",
+        "output_zero_point", "q_scale", "k_scale", "v_scale", "k_zero_point", "v_zero_point", "prob_output_scale",
+    }
+)  # fmt: skip
+"""Scales of activations and of the KV cache, which are computed in full precision here."""
+
+
+class QuantizedCheckpoint:
+    """See `Checkpoint`. A quantised module has one `weight`, expanded to float32 whenever it is read.
+
+    The stored tensors decide which modules are quantised; lists of exceptions in the settings are not needed.
+    """
+
+    def __init__(self, stored: SafetensorsCheckpoint, quantization: QuantizationFormat) -> None:
+        """Check all quantised modules against the settings; nothing of size is read.
+
+        Raises:
+            CheckpointError: names the parts that are missing, misshapen or of another type, all in one message.
+            UnsupportedModel: a module is stored in a way that Limelight does not read.
+        """
+        self._stored = stored
+        self._matrices: dict[str, tuple[str, QuantizedMatrix]] = {}
+        hidden: set[str] = set()
+        faults: list[str] = []
+        for module, parts in _modules(stored).items():
+            hidden.update(f"{module}.{part}" for part in parts if part in ACTIVATION_PARTS)
+            if not quantization.quantizes(parts):
+                continue
+            try:
+                matrix = quantization.matrix(module, parts)
+            except CheckpointError as error:
+                faults.append(error.message)
+                continue
+            faults += _faults(module, parts, matrix)
+            hidden.update(f"{module}.{part}" for part in matrix.parts)
+            self._matrices[f"{module}.{WEIGHT}"] = (module, matrix)
+        if faults:
+            rest = len(faults) - MAX_NAMED
+            raise CheckpointError(
+                f"the {quantization.title} tensors of {stored.files[0].parent} do not match its settings: "
+                f"{'; '.join(faults[:MAX_NAMED])}{f' and {rest} more' if rest > 0 else ''}"
+            )
+        self._names = dict.fromkeys(name for name in stored.names() if name not in hidden) | dict.fromkeys(
+            self._matrices
+        )
+        untied = stored.spec.tie_word_embeddings and HEAD in self._matrices
+        self.spec: ModelSpec = (
+            msgspec.structs.replace(stored.spec, tie_word_embeddings=False) if untied else stored.spec
+        )
+
+    @property
+    def sampling_defaults(self) -> SamplingDefaults:
+        """Sampling settings that the model's authors recommend."""
+        return self._stored.sampling_defaults
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that hold tensors."""
+        return self._stored.files
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all tensors as stored: expanded, they take more."""
+        return self._stored.stored_bytes
+
+    def names(self) -> Collection[str]:
+        """Names of all tensors of the unquantised model, and of stored ones that belong to nothing."""
+        return self._names.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+        return self._matrices[name][1].shape if name in self._matrices else self._stored.shape(name)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """One tensor on the CPU: a quantised matrix in float32, any other as it is stored.
+
+        Raises:
+            CheckpointError: what is stored contradicts itself.
+            UnsupportedModel: a plain tensor does not hold floating-point numbers of 16 or 32 bits.
+        """
+        if name not in self._matrices:
+            return self._stored.tensor(name)
+        module, matrix = self._matrices[name]
+        return matrix.expand({part: self._stored.packed(f"{module}.{part}") for part in matrix.parts})
+
+
+def _modules(stored: SafetensorsCheckpoint) -> dict[str, dict[str, Stored]]:
+    """Module -> its tensors by their names in it."""
+    modules: dict[str, dict[str, Stored]] = {}
+    for name in stored.names():
+        module, _, part = name.rpartition(".")
+        modules.setdefault(module, {})[part] = Stored(stored.type(name), stored.shape(name))
+    return modules
+
+
+def _faults(module: str, stored: Mapping[str, Stored], matrix: QuantizedMatrix) -> list[str]:
+    faults = []
+    for part, wanted in matrix.parts.items():
+        found = stored.get(part)
+        if found is None:
+            faults.append(f"{module}.{part} is missing")
+        elif found.shape not in wanted.shapes:
+            shapes = " or ".join(str(list(shape)) for shape in wanted.shapes)
+            faults.append(f"{module}.{part} is {list(found.shape)}, expected {shapes}")
+        elif found.type not in wanted.types:
+            faults.append(f"{module}.{part} is stored as {found.type}, expected {' or '.join(wanted.types)}")
+    if WEIGHT in stored and WEIGHT not in matrix.parts:
+        faults.append(f"{module}.{WEIGHT} is stored beside {module}.{next(iter(matrix.parts))}: remove one of them")
+    return faults

@@ -1,0 +1,68 @@
+"""What a format says of one quantised matrix: the tensors that it is stored as, and how to expand them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+FLOATS = ("F16", "BF16", "F32")
+"""Types of scales."""
+FP8 = ("F8_E4M3", "F8_E5M2")
+
+
+class Stored(NamedTuple):
+    """A tensor as the header of its file describes it; `type` is safetensors' name ("I32", "F8_E4M3")."""
+
+    type: str
+    shape: tuple[int, ...]
+
+
+class Wanted(NamedTuple):
+    """What a stored tensor must be: one of these types in one of these shapes."""
+
+    types: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedMatrix:
+    """One matrix of a quantised module.
+
+    Attributes:
+        shape: [out, in] of the weight that it stands for.
+        parts: name in the module ("qzeros") -> what must be stored there. Beside what is there, this names what is
+            missing.
+        expand: (part -> tensor) -> the weight, float32 [out, in], in memory of its own. It may raise CheckpointError
+            where values contradict the shapes.
+    """
+
+    shape: tuple[int, int]
+    parts: Mapping[str, Wanted]
+    expand: Callable[[Mapping[str, Tensor]], Tensor]
+
+
+class QuantizationFormat(Protocol):
+    """One format with the settings of one folder."""
+
+    @property
+    def title(self) -> str:
+        """For messages ("GPTQ")."""
+        ...
+
+    def quantizes(self, stored: Mapping[str, Stored]) -> bool:
+        """Whether a module with these tensors is quantised: what is stored decides, not the settings."""
+        ...
+
+    def matrix(self, module: str, stored: Mapping[str, Stored]) -> QuantizedMatrix:
+        """The matrix of a module that is quantised.
+
+        Args:
+            module: name of the module, for messages and for what the settings say of it.
+            stored: its tensors by their names in the module.
+
+        Raises:
+            CheckpointError: the tensor that says the shape is missing or impossible.
+            UnsupportedModel: it is stored in a way that Limelight does not read.
+        """
+        ...

@@ -10,8 +10,9 @@ import argparse
 import asyncio
 import statistics
 import time
+from collections.abc import Sequence
 
-from limelight.engine import Engine
+from limelight.engine import Engine, ModelLoader
 from limelight.generation import Generation, SamplingParams
 
 RECORDS = "\n".join(f'{{"id": {number}, "name": "item {number}", "price": {number * 3 + 1}.50}}' for number in range(8))
@@ -21,24 +22,24 @@ PROMPTS = {
 }
 
 
-def main() -> None:
-    """Measure and print one line per kind of prompt."""
+def main(arguments: Sequence[str] | None = None, loader: ModelLoader | None = None) -> None:
+    """Measure and print one line per kind of prompt; `loader` as for `Engine`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", metavar="MODEL", help="default: the embedded model")
     parser.add_argument("--num-speculative-tokens", type=int, default=5, metavar="N")
     parser.add_argument("--max-tokens", type=int, default=96, metavar="N")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
-    options = parser.parse_args()
-    asyncio.run(compare(options))
+    options = parser.parse_args(arguments)
+    asyncio.run(compare(options, loader))
 
 
-async def compare(options: argparse.Namespace) -> None:
+async def compare(options: argparse.Namespace, loader: ModelLoader | None = None) -> None:
     """Both engines over the same prompts, in turn."""
     sampling = SamplingParams(temperature=0, max_tokens=options.max_tokens, ignore_eos=True)
     guesses = options.num_speculative_tokens
     async with (
-        Engine(options.model, kv_cache_bytes=2**28) as plain,
-        Engine(options.model, kv_cache_bytes=2**28, num_speculative_tokens=guesses) as guessing,
+        Engine(options.model, loader=loader, kv_cache_bytes=2**28) as plain,
+        Engine(options.model, loader=loader, kv_cache_bytes=2**28, num_speculative_tokens=guesses) as guessing,
     ):
         for kind, prompt in PROMPTS.items():
             seconds: dict[str, list[float]] = {"plain": [], "guessing": []}

@@ -173,7 +173,12 @@ class Kernels(Protocol):
     def add_norm(
         self, hidden: Tensor, residual: Tensor | None, weight: Tensor, epsilon: float
     ) -> tuple[Tensor, Tensor]:
-        """RMSNorm of `hidden + residual` -> (normed, the sum), both [tokens, hidden] (Zhang & Sennrich 2019)."""
+        """RMSNorm of `hidden + residual` -> (normed, the sum), both [tokens, hidden] (Zhang & Sennrich 2019).
+
+        Args:
+            weight: [hidden], in the dtype of `hidden`, or in float32: then it is multiplied with before the result is
+                rounded.
+        """
         ...
 
     def plan(self, batch: AttentionBatch, kv: Any) -> Any:
@@ -203,7 +208,7 @@ class Kernels(Protocol):
 
         Args:
             qkv: [tokens, (heads + 2 * kv_heads) * head_dim], query heads first. May be overwritten.
-            q_norm, k_norm: [head_dim] weights of an RMSNorm over each head, or None.
+            q_norm, k_norm: [head_dim] weights of an RMSNorm over each head as in `add_norm`, or None.
 
         Returns:
             queries [tokens, heads, head_dim].

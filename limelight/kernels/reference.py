@@ -115,7 +115,7 @@ class ReferenceKernels:
     ) -> tuple[Tensor, Tensor]:
         """RMSNorm of `hidden + residual` -> (normed, the sum), both [tokens, hidden]."""
         total = hidden if residual is None else hidden + residual
-        return F.rms_norm(total, weight.shape, weight, epsilon), total
+        return _rms_norm(total, weight, epsilon), total
 
     def plan(self, batch: AttentionBatch, kv: ReferenceKV) -> AttentionPlan:
         """Which rows attend to which slots."""
@@ -143,9 +143,9 @@ class ReferenceKernels:
         heads = qkv.view(tokens, width // head_dim, head_dim)
         queries, keys = heads[:, : -2 * num_kv_heads], heads[:, -2 * num_kv_heads : -num_kv_heads]
         if q_norm is not None:
-            queries.copy_(F.rms_norm(queries, (head_dim,), q_norm, epsilon))
+            queries.copy_(_rms_norm(queries, q_norm, epsilon))
         if k_norm is not None:
-            keys.copy_(F.rms_norm(keys, (head_dim,), k_norm, epsilon))
+            keys.copy_(_rms_norm(keys, k_norm, epsilon))
         _rotate(heads[:, :-num_kv_heads], rotation)
         kv.layers[layer].index_copy_(
             0, plan.batch.slots, heads[:, -2 * num_kv_heads :].view(tokens, 2, num_kv_heads, head_dim)
@@ -196,6 +196,11 @@ class ReferenceKernels:
     def sample(self, logits: Tensor, batch: SamplingBatch) -> SampledTokens:
         """Draw a token per row of `logits` [sampled, vocab] float32."""
         return reference_sampling.sample(logits, batch)
+
+
+def _rms_norm(values: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """RMSNorm over the last dimension; a weight that is more exact than the values is multiplied with as it is."""
+    return F.rms_norm(values.to(weight.dtype), weight.shape, weight, epsilon).to(values.dtype)
 
 
 def _rotate(heads: Tensor, rotation: Rotation) -> None:

@@ -165,9 +165,9 @@ class PreNormLayer:
 
 
 def norm_weight(read: ReadTensor, name: str, spec: ModelSpec) -> Tensor:
-    """The weight `name` of a norm, the family's offset added."""
+    """The weight `name` of a norm; in float32 where the family adds an offset, which a narrow dtype would round off."""
     weight = read(name)
-    return weight + spec.norm_offset if spec.norm_offset else weight
+    return weight.float() + spec.norm_offset if spec.norm_offset else weight
 
 
 def layered(spec: ModelSpec, shapes_of: Callable[[int], Shapes]) -> Shapes:

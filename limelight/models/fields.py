@@ -74,6 +74,15 @@ class Fields:
             raise self.refusal(name, value, "it must be a string")
         return value
 
+    def numbers(self, name: str, length: int, low: float, high: float) -> tuple[float, ...]:
+        """A list of exactly `length` finite numbers, each from `low` to `high`; raises like `integer`."""
+        values = self.values.get(name)
+        if not isinstance(values, list) or len(values) != length:
+            described = f"{name} has {len(values)} entries" if isinstance(values, list) else f"{name} is {values!r}"
+            raise CheckpointError(f"{self.source}: {described[:200]}; it must be a list of {length} numbers")
+        entries = Fields({f"{name}[{index}]": value for index, value in enumerate(values)}, self.source)
+        return tuple(entries.number(entry, low, high) for entry in entries.values)
+
     def token_ids(self, name: str, vocab_size: int) -> frozenset[int]:
         """One token id or a list of them, each below `vocab_size`; empty if absent. Raises like `integer`."""
         value = self.values.get(name)

@@ -36,6 +36,8 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
     architecture = _architecture(config)
     read_quantization(folder)
     family = family_of(architecture)
+    if family.text_fields is not None:
+        config = family.text_fields(config)
     defaults = family.defaults
 
     hidden_size = config.integer("hidden_size", 1, MAX_WIDTH)
@@ -105,7 +107,10 @@ def _architecture(config: Fields) -> str:
         raise UnsupportedModel(
             f"{config.source}: model_type is {described}; Limelight runs the architectures {', '.join(ARCHITECTURES)}"
         )
-    if isinstance(classes, list) and classes and not any(str(name).endswith("ForCausalLM") for name in classes):
+    known = (
+        ("ForCausalLM",) if family_of(model_type).text_fields is None else ("ForCausalLM", "ForConditionalGeneration")
+    )
+    if isinstance(classes, list) and classes and not any(str(name).endswith(known) for name in classes):
         raise UnsupportedModel(
             f"{config.source}: architectures is {classes!r}; Limelight generates text and needs a ...ForCausalLM model"
         )

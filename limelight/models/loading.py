@@ -43,6 +43,8 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     dtype = choose_dtype(config.dtype, spec.dtype, device)
     kernels = select_kernels(device)
     check_parameters(checkpoint, parameter_shapes(spec))
+    for note in spec.notes:
+        report(note, None)
     plan = _plan(config, spec, kernels, dtype)
 
     with ThreadPoolExecutor(1, thread_name_prefix="limelight-load") as beside:

@@ -36,6 +36,8 @@ def _inverse_frequencies(settings: RopeSettings, num_positions: int, trained_pos
             return _llama3(settings, plain)
         case RopeScaling.YARN:
             return _yarn(settings, plain)
+        case RopeScaling.LONGROPE:
+            return _longrope(settings, num_positions)
         case _:
             return plain
 
@@ -64,6 +66,19 @@ def _llama3(settings: RopeSettings, plain: Tensor) -> Tensor:
     smooth = (rotations - settings.low_freq_factor) / (settings.high_freq_factor - settings.low_freq_factor)
     smooth = smooth.clamp(0.0, 1.0)
     return (1.0 - smooth) * plain / settings.factor + smooth * plain
+
+
+def _longrope(settings: RopeSettings, num_positions: int) -> Tensor:
+    """A divisor for each pair (LongRoPE, Ding et al. 2024, arXiv 2402.13753), one set of two for all positions.
+
+    transformers changes from the short to the long factors when a sequence outgrows the original context, which leaves
+    its cached keys rotated by the short ones. Here the longest context that is served decides, as in vLLM: pages stay
+    valid and can be shared, and a server of long contexts uses the long factors for short sequences too.
+    """
+    stretched = num_positions > settings.original_max_position_embeddings
+    factors = settings.long_factors if stretched else settings.short_factors
+    exponents = torch.arange(0, settings.rotary_dim, 2, dtype=torch.float32) / settings.rotary_dim
+    return 1.0 / (torch.tensor(factors, dtype=torch.float32) * settings.theta**exponents)
 
 
 def _yarn(settings: RopeSettings, plain: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ def read_rope(
     """The rotary settings of a model.
 
     Args:
-        config: the whole `config.json`, or a part of it that has its own `rope_parameters`.
+        config: the whole `config.json`.
         positions: the model's own context.
         default_theta: where the config is silent.
         partial_rotary: the family may rotate only the leading dimensions of a head.
@@ -42,15 +42,22 @@ def read_rope(
         raise group.refusal(
             "partial_rotary_factor", partial, f"it must leave an even number of the head's {head_dim} dimensions"
         )
+    return stretched(RopeSettings(theta=theta, rotary_dim=rotary_dim), group, config, positions)
+
+
+def stretched(plain: RopeSettings, group: Fields, config: Fields, positions: int) -> RopeSettings:
+    """`plain` with the scaling that `group` describes; the rest as in `read_rope`, which raises alike."""
     kind = group.text("rope_type") or group.text("type") or "default"
-    plain = RopeSettings(theta=theta, rotary_dim=rotary_dim)
     if kind == "default":
         return plain
     if kind in ("linear", "dynamic"):
         factor = group.number("factor", 1.0, 1e6)
         return msgspec.structs.replace(plain, scaling=RopeScaling(kind), factor=factor)
+    # Phi-3's first configurations call longrope "su", and some "yarn".
+    if kind in ("longrope", "su") or (kind == "yarn" and "long_factor" in group):
+        return _longrope(group, config, plain, positions)
     if kind not in ("llama3", "yarn"):
-        known = "default, linear, dynamic, llama3, yarn"
+        known = "default, linear, dynamic, llama3, yarn, longrope"
         raise UnsupportedModel(f"{group.source}: rope type is {kind!r}; Limelight knows {known}")
 
     own = group.integer("original_max_position_embeddings", 1, MAX_POSITIONS, positions)
@@ -78,6 +85,22 @@ def read_rope(
         beta_slow=group.number("beta_slow", 0.0, 1e6, 0.0) or 1.0,
         truncate=group.flag("truncate", default=True),
         attention_factor=_yarn_attention_factor(group, factor),
+    )
+
+
+def _longrope(group: Fields, config: Fields, plain: RopeSettings, positions: int) -> RopeSettings:
+    where = config if "original_max_position_embeddings" in config else group
+    original = where.integer("original_max_position_embeddings", 2, MAX_POSITIONS)
+    factor = group.number("factor", 1e-6, 1e6, positions / original)
+    suggested = math.sqrt(1.0 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
+    return msgspec.structs.replace(
+        plain,
+        scaling=RopeScaling.LONGROPE,
+        factor=max(factor, 1.0),
+        original_max_position_embeddings=original,
+        attention_factor=group.number("attention_factor", 1e-6, 1e6, suggested),
+        short_factors=group.numbers("short_factor", plain.rotary_dim // 2, 1e-6, 1e6),
+        long_factors=group.numbers("long_factor", plain.rotary_dim // 2, 1e-6, 1e6),
     )
 
 

@@ -14,8 +14,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from limelight.errors import CheckpointError, UnsupportedModel
+from limelight.models.families.registry import family_of
 from limelight.models.fields import read_json_object
 from limelight.models.hf_config import read_sampling_defaults, read_spec
+from limelight.models.spec import ModelSpec
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -48,12 +50,12 @@ class SafetensorsCheckpoint:
         """
         shards = _open_shards(folder)
         self.files = tuple(shards)
-        self._entries = {name: _entry(shard, name) for shard in shards.values() for name in shard.keys()}  # noqa: SIM118
+        stored = {name: _entry(shard, name) for shard in shards.values() for name in shard.keys()}  # noqa: SIM118
+        self.spec = read_spec(folder, _stored_dtype(stored))
+        self._entries = _text_entries(stored, self.spec)
         self.stored_bytes = sum(
             math.prod(entry.shape) * ELEMENT_BYTES.get(entry.type, 1) for entry in self._entries.values()
         )
-        table = self._entries.get(EMBEDDING) or self._entries.get(HEAD)
-        self.spec = read_spec(folder, DTYPES.get(table.type, "float32") if table else "float32")
         self.sampling_defaults = read_sampling_defaults(folder)
         if self.spec.tie_word_embeddings and HEAD in self._entries:
             self._settle_tie(self._entries[HEAD])
@@ -101,6 +103,36 @@ class SafetensorsCheckpoint:
         )
         if not same:
             self.spec = msgspec.structs.replace(self.spec, tie_word_embeddings=False)
+
+
+def _stored_dtype(stored: dict[str, _Entry]) -> str:
+    """What the embedding table (or else the head) is stored in, wherever in a larger model it stands."""
+    for table in (".embed_tokens.weight", f".{HEAD}"):
+        for name, entry in stored.items():
+            if f".{name}".endswith(table):
+                return DTYPES.get(entry.type, "float32")
+    return "float32"
+
+
+def _text_entries(stored: dict[str, _Entry], spec: ModelSpec) -> dict[str, _Entry]:
+    """The tensors of the text model under its own names: what sees or hears is left out.
+
+    Raises:
+        CheckpointError: two stored tensors mean the same parameter.
+    """
+    text_name = family_of(spec.architecture).text_name
+    if text_name is None:
+        return stored
+    entries: dict[str, _Entry] = {}
+    for stored_name, entry in stored.items():
+        name = text_name(stored_name)
+        if name in entries:
+            raise CheckpointError(
+                f"{stored_name} and {entries[name].stored_name} are both {name} of {spec.source}; remove one of them"
+            )
+        if name is not None:
+            entries[name] = entry
+    return entries
 
 
 def _entry(shard: Any, name: str) -> _Entry:

@@ -25,6 +25,7 @@ class RopeScaling(enum.StrEnum):
     DYNAMIC = "dynamic"
     LLAMA3 = "llama3"
     YARN = "yarn"
+    LONGROPE = "longrope"
 
 
 class RopeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,15 +34,19 @@ class RopeSettings(msgspec.Struct, frozen=True, kw_only=True):
     With `inverse[i] = theta ** (-2 i / rotary_dim)` for i below rotary_dim / 2:
     linear divides them by `factor`; dynamic (NTK) raises theta once a sequence is longer than the model's
     `max_position_embeddings`; llama3 divides the low frequencies by `factor` and blends between the two bounds;
-    yarn (Peng et al. 2023) blends by the number of rotations and multiplies cos and sin by `attention_factor`.
+    yarn (Peng et al. 2023) blends by the number of rotations and multiplies cos and sin by `attention_factor`;
+    longrope (Ding et al. 2024) divides each by a factor of its own, `long_factors` where more than
+    `original_max_position_embeddings` tokens are served and `short_factors` otherwise, and multiplies cos and sin too.
 
     Attributes:
         rotary_dim: leading dimensions of a head that are rotated; even.
         factor: at least 1.
-        original_max_position_embeddings: the context before stretching (llama3, yarn); 0 where unused.
+        original_max_position_embeddings: the context before stretching (llama3, yarn, longrope; linear where it is
+            counted in the model's `max_position_embeddings`); 0 where unused.
         low_freq_factor, high_freq_factor: bounds of llama3's blend, high above low.
         beta_fast, beta_slow, truncate: bounds of yarn's blend in rotations, and whether they are rounded outwards.
-        attention_factor: multiplies cos and sin; 1.0 except for yarn, and already worked out.
+        attention_factor: multiplies cos and sin; 1.0 except for yarn and longrope, and already worked out.
+        short_factors, long_factors: [rotary_dim / 2] (longrope), else None.
         frequency_factors: [rotary_dim / 2], each inverse frequency is divided by its entry (GGUF `rope_freqs.weight`,
             which is how such a file says llama3), or None.
     """
@@ -57,6 +62,8 @@ class RopeSettings(msgspec.Struct, frozen=True, kw_only=True):
     beta_slow: float = 1.0
     truncate: bool = True
     attention_factor: float = 1.0
+    short_factors: tuple[float, ...] | None = None
+    long_factors: tuple[float, ...] | None = None
     frequency_factors: tuple[float, ...] | None = None
 
 
@@ -104,6 +111,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         experts: of mixture-of-experts models, else None.
         eos_token_ids: all ids that end a generation.
         dtype: what the weights are meant to be in: "float32", "bfloat16" or "float16".
+        notes: what the files hold and is left out here, for people.
     """
 
     architecture: str
@@ -138,6 +146,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: frozenset[int] = frozenset()
     bos_token_id: int | None = None
     dtype: str = "float32"
+    notes: tuple[str, ...] = ()
 
     def window(self, layer: int) -> int | None:
         """Tokens that a query of layer `layer` sees, or None for all."""
@@ -160,8 +169,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         More than `max_position_embeddings` only where the checkpoint states a stretch that it does not count in.
         """
         limit = self.max_position_embeddings
+        original = self.rope.original_max_position_embeddings
+        if self.rope.scaling is RopeScaling.YARN or (self.rope.scaling is RopeScaling.LINEAR and original):
+            return max(limit, int(original * self.rope.factor))
         if self.rope.scaling in (RopeScaling.LINEAR, RopeScaling.DYNAMIC):
             return int(limit * self.rope.factor)
-        if self.rope.scaling is RopeScaling.YARN:
-            return max(limit, int(self.rope.original_max_position_embeddings * self.rope.factor))
         return limit

@@ -133,8 +133,8 @@ def test_impossible_rope_settings_are_refused(tmp_path: Path, rope_scaling: obje
         ({"model_type": ...}, r"model_type is missing \(architectures: \['LlamaForCausalLM'\]\)"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "needs a ...ForCausalLM model"),
         (
-            {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}},
-            "rope type is 'longrope'; Limelight knows default",
+            {"rope_scaling": {"rope_type": "proportional", "factor": 2.0}},
+            "rope type is 'proportional'; Limelight knows default",
         ),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu'"),

@@ -44,6 +44,8 @@ class Family:
         parameter_shapes: name -> shape of every parameter that a checkpoint must have, under transformers' names;
             those outside of layers come from `decoder.outer_shapes`.
         build_layer: reads and packs one decoder layer.
+        text_fields: the text part of the `config.json` of models that also see or hear, else None.
+        text_name: the name of a stored tensor -> that of the text model's parameter, or None if it is of another part.
     """
 
     title: str
@@ -52,6 +54,8 @@ class Family:
     refine: Callable[[ModelSpec, Fields], ModelSpec]
     parameter_shapes: Callable[[ModelSpec], dict[str, tuple[int, ...]]]
     build_layer: Callable[[LayerBuilder], Layer]
+    text_fields: Callable[[Fields], Fields] | None = None
+    text_name: Callable[[str], str | None] | None = None
 
 
 def read_activation(config: Fields, name: str = "hidden_act", default: str = "silu") -> str:

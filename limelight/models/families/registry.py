@@ -1,7 +1,9 @@
 """All families, and which one a model belongs to."""
 
 from limelight.models.families.family import Family
+from limelight.models.families.gemma import GEMMA1, GEMMA2, GEMMA3, GEMMA3_TEXT_PART
 from limelight.models.families.llama import LLAMA, MISTRAL
+from limelight.models.families.phi import PHI3
 from limelight.models.families.qwen import QWEN2, QWEN3
 
 FAMILIES: tuple[Family, ...] = (
@@ -9,6 +11,11 @@ FAMILIES: tuple[Family, ...] = (
     MISTRAL,
     QWEN2,
     QWEN3,
+    GEMMA1,
+    GEMMA2,
+    GEMMA3,
+    GEMMA3_TEXT_PART,
+    PHI3,
 )
 
 _BY_ARCHITECTURE = {architecture: family for family in FAMILIES for architecture in family.architectures}

@@ -4,31 +4,26 @@ Two kinds of vocabulary: "gpt2" is byte-level BPE with merges; "llama" is Senten
 the scores of its pieces.
 """
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, normalizers
+from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.fields import Fields
 from limelight.models.gguf.pre_tokenizers import byte_pre_tokenizer
+from limelight.models.sentencepiece_bpe import (
+    SentencePieceModel,
+    TokenKind,
+    add_whole_tokens,
+    first_ids,
+    sentencepiece_tokenizer,
+)
 from limelight.models.vocabulary import TokenizersVocabulary
 
 PREFIX = "tokenizer.ggml."
-SPACE = "▁"
-
-
-class TokenKind(enum.IntEnum):
-    """`tokenizer.ggml.token_type`, one per token."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
+PHI3_KEEPING = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 
 
 def vocabulary_from_gguf(metadata: Mapping[str, Any]) -> TokenizersVocabulary:
@@ -52,18 +47,18 @@ def vocabulary_from_gguf(metadata: Mapping[str, Any]) -> TokenizersVocabulary:
         if (normalizer := pre_tokenizer.normalizer()) is not None:
             tokenizer.normalizer = normalizer
         tokenizer.decoder = decoders.ByteLevel()
+        add_whole_tokens(tokenizer, tokens, kinds)
         add_bos = pre_tokenizer.add_bos
     elif kind == "llama":
-        tokenizer = _sentencepiece_tokenizer(fields, tokens, kinds)
+        tokenizer = sentencepiece_tokenizer(_sentencepiece_model(fields, tokens, kinds))
         add_bos = True
     else:
         raise UnsupportedModel(
             f"{PREFIX}model is {kind!r}; Limelight reads gpt2 (byte-level BPE) and llama (SentencePiece BPE)"
         )
-    special_token_ids = _add_special_tokens(tokenizer, tokens, kinds)
     return TokenizersVocabulary(
         tokenizer,
-        special_token_ids=special_token_ids,
+        special_token_ids=[i for i, kind in enumerate(kinds) if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN)],
         prefix=_around(fields, "bos_token", len(tokens), default=add_bos),
         suffix=_around(fields, "eos_token", len(tokens), default=False),
         piece_of=_piece_reader(tokens, kinds),
@@ -71,7 +66,7 @@ def vocabulary_from_gguf(metadata: Mapping[str, Any]) -> TokenizersVocabulary:
 
 
 def _byte_level_model(fields: Fields, tokens: Sequence[str], kinds: Sequence[int], *, ignore_merges: bool) -> BPE:
-    vocabulary = _vocabulary(tokens, kinds)
+    vocabulary = first_ids(tokens, kinds)
     merges: list[tuple[str, str]] = []
     for merge in _strings(fields, "merges"):
         left, _, right = merge.partition(" ")
@@ -84,62 +79,19 @@ def _byte_level_model(fields: Fields, tokens: Sequence[str], kinds: Sequence[int
     return BPE(vocab=vocabulary, merges=merges, ignore_merges=ignore_merges)
 
 
-def _sentencepiece_tokenizer(fields: Fields, tokens: Sequence[str], kinds: Sequence[int]) -> Tokenizer:
-    """SentencePiece as its converters write it: spaces become ▁, unknown characters fall back to bytes."""
-    vocabulary = _vocabulary(tokens, kinds)
-    unknown = next((token for token, kind in zip(tokens, kinds, strict=True) if kind == TokenKind.UNKNOWN), None)
-    has_bytes = all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
-    tokenizer = Tokenizer(
-        BPE(
-            vocab=vocabulary,
-            merges=_merges_by_score(tokens, kinds, _scores(fields, len(tokens))),
-            unk_token=unknown,
-            fuse_unk=True,
-            byte_fallback=has_bytes,
-        )
+def _sentencepiece_model(fields: Fields, tokens: Sequence[str], kinds: Sequence[int]) -> SentencePieceModel:
+    # Phi-3's special tokens take the spaces after them, all but these; no file says so.
+    phi3 = fields.text("general.architecture") == "phi3"
+    return SentencePieceModel(
+        pieces=tokens,
+        kinds=kinds,
+        scores=_scores(fields, len(tokens)),
+        add_space_prefix=fields.flag(f"{PREFIX}add_space_prefix", default=True),
+        remove_extra_whitespaces=fields.flag(f"{PREFIX}remove_extra_whitespaces", default=False),
+        stripping={t for t, k in zip(tokens, kinds, strict=True) if k == TokenKind.CONTROL} - PHI3_KEEPING
+        if phi3
+        else (),
     )
-    steps: list[normalizers.Normalizer] = [normalizers.Replace(" ", SPACE)]
-    if fields.flag(f"{PREFIX}add_space_prefix", default=True):
-        steps.insert(0, normalizers.Prepend(SPACE))
-    tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
-    return tokenizer
-
-
-def _merges_by_score(tokens: Sequence[str], kinds: Sequence[int], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Every way to put a normal piece together from two, best piece first.
-
-    SentencePiece merges the pair whose result has the highest score, the leftmost of equals. Pairs with the same result
-    have the same score, so their order among each other can only matter where two of them overlap.
-    """
-    ranked = sorted(
-        (-score, token_id)
-        for token_id, (kind, score) in enumerate(zip(kinds, scores, strict=True))
-        if kind == TokenKind.NORMAL
-    )
-    normal = {tokens[token_id] for _, token_id in ranked}
-    return [
-        (left, right)
-        for _, token_id in ranked
-        for piece in (tokens[token_id],)
-        for cut in range(1, len(piece))
-        if (left := piece[:cut]) in normal and (right := piece[cut:]) in normal
-    ]
-
-
-def _vocabulary(tokens: Sequence[str], kinds: Sequence[int]) -> dict[str, int]:
-    """Written form -> id. Of equal ones the first counts: the others are never produced, only read."""
-    used = [(token, token_id) for token_id, token in enumerate(tokens) if kinds[token_id] != TokenKind.UNUSED]
-    return dict(reversed(used))
-
-
-def _add_special_tokens(tokenizer: Tokenizer, tokens: Sequence[str], kinds: Sequence[int]) -> list[int]:
-    """Lets control and user-defined tokens match as a whole; returns the ids of those that are special."""
-    special = [i for i, kind in enumerate(kinds) if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN)]
-    user_defined = [i for i, kind in enumerate(kinds) if kind == TokenKind.USER_DEFINED]
-    tokenizer.add_special_tokens([AddedToken(tokens[i], special=True, normalized=False) for i in special])
-    tokenizer.add_tokens([AddedToken(tokens[i], special=False, normalized=False) for i in user_defined])
-    return special
 
 
 def _piece_reader(tokens: Sequence[str], kinds: Sequence[int]) -> Callable[[int], str | None]:
@@ -160,7 +112,7 @@ def _around(fields: Fields, name: str, num_tokens: int, *, default: bool) -> lis
 
 def _strings(fields: Fields, name: str) -> list[str]:
     values = fields.values.get(f"{PREFIX}{name}")
-    if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
+    if not isinstance(values, list) or not values or set(map(type, values)) != {str}:
         raise CheckpointError(f"{fields.source}: {PREFIX}{name} must be a non-empty list of strings")
     return values
 
@@ -178,6 +130,6 @@ def _kinds(fields: Fields, num_tokens: int) -> list[int]:
 
 def _scores(fields: Fields, num_tokens: int) -> list[float]:
     values = fields.values.get(f"{PREFIX}scores")
-    if not isinstance(values, list) or len(values) != num_tokens or not all(isinstance(v, int | float) for v in values):
+    if not isinstance(values, list) or len(values) != num_tokens or not set(map(type, values)) <= {int, float}:
         raise CheckpointError(f"{fields.source}: {PREFIX}scores must hold one number for each of {num_tokens} tokens")
     return values

@@ -1,7 +1,6 @@
 """Vocabularies of GGUF files give the tokens of the original tokenizers."""
 
 import importlib.util
-import io
 import random
 import unicodedata
 from pathlib import Path
@@ -15,31 +14,12 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from limelight.errors import CheckpointError, UnsupportedModel
-from limelight.models.gguf.vocabulary import TokenKind, vocabulary_from_gguf
+from limelight.models.gguf.vocabulary import vocabulary_from_gguf
+from limelight.models.sentencepiece_bpe import TokenKind
 from limelight.models.token_pieces import byte_level_alphabet
 from limelight.models.vocabulary import TokenizersVocabulary
-
-HARD_TEXTS = [
-    "",
-    " ",
-    "   three spaces   ",
-    "a\n\n\nb\r\n\r\nc\t\td",
-    "def f(x):\n        return x  # ok\n",
-    "1234567 3.14 0x1F 10,000",
-    "½ ² Ⅷ ٣٤ 一二三 १२",
-    "don't WE'LL I'VE it's 'S",
-    "CamelCase snake_case HTTPServer ÉCOLE",
-    "😀👩\u200d🚀🏳️\u200d🌈 👍🏽",
-    "日本語と한국어 中文、。",
-    "مرحبا שלום हिन्दी ไทย",
-    "e\u0301a\u0308 " + unicodedata.normalize("NFC", "e\u0301a\u0308"),
-    "\x00\x01\x1b[0m\x7f\x85\xa0\u2028\u3000\ufeff",
-    "<|im_start|>user\nhi<|im_end|>\n<|IM_END|> <|im_end |> <s> </s> <unk> <0x41>",
-    "▁under ▁▁ _ __",
-    "https://example.org/a?b=c&d=%20#e",
-    "\ufffd\U0010ffff\ue000",
-]
-
+from tests.models.hard_strings import HARD_STRINGS
+from tests.models.sentencepiece_models import TRAINING, kind_of, trained, without_special_tokens
 
 # ---- byte-level
 
@@ -115,13 +95,13 @@ def independent_tokenizer(
 
 @pytest.mark.parametrize("pre", WORDS)
 def test_byte_level_tokens_are_those_of_the_named_pre_tokenizer(pre: str) -> None:
-    metadata = byte_level_metadata(pre, HARD_TEXTS)
+    metadata = byte_level_metadata(pre, HARD_STRINGS)
     vocabulary = vocabulary_from_gguf(metadata)
     encode = independent_tokenizer(
         metadata, WORDS[pre], compose=pre == "qwen2", ignore_merges=pre in ("llama-bpe", "tekken")
     )
 
-    for text in HARD_TEXTS:
+    for text in HARD_STRINGS:
         assert vocabulary.encode(text, add_special_tokens=False) == encode(text), text
 
 
@@ -206,44 +186,10 @@ def test_bos_and_eos_follow_the_file_or_the_family(pre: str, flags: dict[str, bo
 
 # ---- SentencePiece
 
-TRAINING = [
-    "The quick brown fox jumps over the lazy dog, again and again.",
-    "In the beginning there was a tokenizer; it merged and merged until nothing was left to merge.",
-    "def function(argument):\n    return argument  # comment",
-    "aaaa aaab abab baba bbbb  double  spaces   and    more",
-    "Numbers 1 22 333 4444 and 3.14159, prices at 10,000.",
-    "Überraschung für Ångström, déjà vu, niño",
-    "日本語のテキストと中文",
-] * 6
-
 
 @pytest.fixture(scope="module")
 def original() -> sentencepiece.SentencePieceProcessor:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TRAINING),
-        model_writer=model,
-        vocab_size=640,
-        model_type="bpe",
-        byte_fallback=True,
-        character_coverage=0.98,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        allow_whitespace_only_pieces=True,
-        split_digits=True,
-        hard_vocab_limit=False,
-        num_threads=1,
-        minloglevel=2,
-    )
-    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-
-
-def kind_of(model: sentencepiece.SentencePieceProcessor, token_id: int) -> TokenKind:
-    if model.is_unknown(token_id):
-        return TokenKind.UNKNOWN
-    if model.is_control(token_id):
-        return TokenKind.CONTROL
-    return TokenKind.BYTE if model.is_byte(token_id) else TokenKind.NORMAL
+    return sentencepiece.SentencePieceProcessor(model_proto=trained())
 
 
 @pytest.fixture(scope="module")
@@ -264,18 +210,11 @@ def vocabulary(metadata: dict[str, Any]) -> TokenizersVocabulary:
     return vocabulary_from_gguf(metadata)
 
 
-def without_control_tokens(text: str) -> str:
-    """SentencePiece itself never reads control tokens in a text; a chat prompt needs them read."""
-    for token in ("<s>", "</s>", "<unk>"):
-        text = text.replace(token, "")
-    return text
-
-
-@pytest.mark.parametrize("text", [*HARD_TEXTS, *TRAINING[:7], "a" * 500, " " * 100, "ab" * 300])
+@pytest.mark.parametrize("text", [*HARD_STRINGS, *TRAINING[:7], "a" * 500, " " * 100, "ab" * 300])
 def test_sentencepiece_tokens_are_those_of_the_original(
     text: str, original: sentencepiece.SentencePieceProcessor, vocabulary: TokenizersVocabulary
 ) -> None:
-    text = without_control_tokens(text)
+    text = without_special_tokens(text)
 
     assert vocabulary.encode(text, add_special_tokens=False) == original.encode(text)
 
@@ -285,7 +224,7 @@ def test_sentencepiece_tokens_are_those_of_the_original(
 def test_sentencepiece_tokens_agree_on_any_text(
     text: str, original: sentencepiece.SentencePieceProcessor, vocabulary: TokenizersVocabulary
 ) -> None:
-    text = without_control_tokens(text)
+    text = without_special_tokens(text)
 
     assert vocabulary.encode(text, add_special_tokens=False) == original.encode(text)
 
@@ -303,8 +242,8 @@ def test_sentencepiece_tokens_agree_on_random_words(
 def test_sentencepiece_text_comes_back(
     original: sentencepiece.SentencePieceProcessor, vocabulary: TokenizersVocabulary
 ) -> None:
-    for text in HARD_TEXTS:
-        ids = original.encode(without_control_tokens(text))
+    for text in HARD_STRINGS:
+        ids = original.encode(without_special_tokens(text))
         assert vocabulary.decode(ids).removeprefix(" ") == original.decode(ids)
 
 
@@ -405,11 +344,13 @@ def test_the_default_model_reads_its_chat_markers_as_single_tokens(default_vocab
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("text", HARD_TEXTS)
+@pytest.mark.parametrize("text", HARD_STRINGS)
 def test_the_default_model_gives_every_text_back(text: str, default_vocabulary: TokenizersVocabulary) -> None:
+    text = text.replace("\x1d", "")  # a byte that this vocabulary has no token for
     ids = default_vocabulary.encode(text, add_special_tokens=False)
 
     assert default_vocabulary.decode(ids, skip_special_tokens=False) == text
+    assert b"".join(default_vocabulary.token_bytes(token_id) for token_id in ids) == text.encode()
 
 
 @pytest.mark.model
@@ -421,8 +362,8 @@ def test_the_default_model_has_the_tokens_that_transformers_reads_from_its_file(
 
     reference = AutoTokenizer.from_pretrained(str(default_model.parent), gguf_file=default_model.name)
     # transformers ignores the name of the pre-tokenizer; it matters between numerals only, which its own tests cover.
-    texts = [text for text in HARD_TEXTS if not any(character in text for character in "½²Ⅷ٣१一")]
-    assert len(texts) > 10
+    texts = [text for text in HARD_STRINGS if text.isascii() or not any(c.isnumeric() for c in text)]
+    assert len(texts) > 200
 
     for text in texts:
         expected = reference.encode(text, add_special_tokens=False)

@@ -21,6 +21,7 @@ from limelight.generation import (
     TokensPrompt,
 )
 from limelight.models.loaded_model import LoadedModel
+from limelight.progress import Report as Report
 from limelight.stream import Stream
 from limelight.telemetry.statistics import EngineStatistics
 
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
 
     from limelight.http.settings import HttpSettings
 
-Report = Callable[[str, float | None], None]
-"""Told what the loader is doing and how far it is (0 to 1, or None); called on the model runner's thread."""
-
 ModelLoader = Callable[[EngineConfig, Report], LoadedModel]
+"""Called on the model runner's thread; tells the report what it does."""
 
 
 class Engine:

@@ -1,6 +1,5 @@
 """From an `EngineConfig` to a `LoadedModel`: files, device, weights, memory plan, KV pool, warm-up. Blocking."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,10 +22,8 @@ from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_me
 from limelight.models.spec import ModelSpec
 from limelight.models.step_executor import TorchStepExecutor
 from limelight.models.vocabulary import TokenizersVocabulary, load_vocabulary
+from limelight.progress import Report
 from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step
-
-Report = Callable[[str, float | None], None]
-"""Told what is being done and how much of it is done, 0 to 1 or None."""
 
 
 def load_model(config: EngineConfig, report: Report) -> LoadedModel:

@@ -144,7 +144,7 @@ def _open_shards(folder: Path) -> dict[Path, Any]:
     """Every shard of the folder, opened and complete."""
     index = folder / INDEX
     if index.is_file():
-        weight_map = _read_weight_map(index)
+        weight_map = read_weight_map(index)
         shards = {folder / name: None for name in sorted(set(weight_map.values()))}
     else:
         weight_map = None
@@ -162,7 +162,12 @@ def _open_shards(folder: Path) -> dict[Path, Any]:
     return opened
 
 
-def _read_weight_map(index: Path) -> dict[str, str]:
+def read_weight_map(index: Path) -> dict[str, str]:
+    """Tensor name -> file name of an index, all of them plain names of files beside it.
+
+    Raises:
+        CheckpointError: it is no such index.
+    """
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} has no weight_map; download it again")

@@ -23,6 +23,8 @@ from limelight.progress import BytesDone, Report
 
 NUM_AT_ONCE = 4
 """Large files fetched at the same time."""
+REPORTED_BYTES = 2**18
+"""Progress is reported about this often."""
 
 
 class HubFiles:
@@ -134,7 +136,7 @@ class HubFiles:
         from huggingface_hub import errors
 
         reason, fix = why_unreachable(error, self._endpoint)
-        missing = ["all of it"]
+        missing = ["everything"]
         if cached is not None:
             try:
                 needed = choose(cached)
@@ -208,7 +210,7 @@ class HubFiles:
             )
 
     def _fetch_large(self, files: list[LargeFile], progress: "_Progress") -> None:
-        from huggingface_hub.utils import build_hf_headers
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
         if not files:
             return
@@ -260,6 +262,7 @@ class _Progress:
         self._found_bytes = found_bytes
         self._total_bytes = total_bytes
         self._done_bytes = found_bytes
+        self._next_bytes = 0
         self._lock = threading.Lock()
         self.add(0)
 
@@ -267,7 +270,8 @@ class _Progress:
         """So many more have arrived."""
         with self._lock:
             self._done_bytes += num_bytes
-            if self._total_bytes:
+            if self._total_bytes and (self._done_bytes >= self._next_bytes or num_bytes < 0):
+                self._next_bytes = min(self._done_bytes + REPORTED_BYTES, self._total_bytes)
                 self._report(self._what, BytesDone(self._done_bytes, self._total_bytes, self._found_bytes))
 
     def finish(self) -> None:

@@ -22,7 +22,8 @@ DEFAULT_SAMPLING = SamplingDefaults(temperature=0.0)
 """Greedy: the file names no temperature, and so small a model in 4 bits rambles at the API's 1.0 and still at 0.2."""
 
 HUB_NAME = re.compile(
-    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<selection>[\w.][\w.+ /-]{0,400}))?", re.ASCII
+    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<selection>(?!.*\.\.)[\w.][\w.+ /-]{0,400}))?",
+    re.ASCII,
 )
 LOOKS_LIKE_PATH = re.compile(
     r"[./~\\]|[A-Za-z]:[\\/]|.*\\|[^:]*/[^:]*/|[^:]*\.(gguf|safetensors|bin|json)$", re.IGNORECASE

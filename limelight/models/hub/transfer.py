@@ -16,7 +16,6 @@ import msgspec
 from limelight.errors import ModelError
 
 LARGE_BYTES = 2**20
-CHUNK_BYTES = 2**20
 MAX_HTTP_BYTES = 50 * 10**9
 """The hub gives larger files through its other protocol (Xet) only."""
 MAX_FAILURES = 5
@@ -80,7 +79,7 @@ def fetch_large(
         TransferStopped: it was ended early.
         HTTPError, OSError: as they come, after some retries.
     """
-    from huggingface_hub.utils import WeakFileLock
+    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
     file.blob.parent.mkdir(parents=True, exist_ok=True)
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +135,7 @@ def _receive(
 ) -> None:
     """One request for everything from byte `start`, appended as it comes."""
     from huggingface_hub import constants, get_session
-    from huggingface_hub.utils import hf_raise_for_status
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
     ranged = {**headers, "Accept-Encoding": "identity", **({"Range": f"bytes={start}-"} if start else {})}
     timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -153,7 +152,7 @@ def _receive(
             start = 0
         with file.partial.open("r+b" if start else "wb") as content:
             content.seek(start)
-            for chunk in response.iter_bytes(CHUNK_BYTES):
+            for chunk in response.iter_bytes():  # as they come, so that a cut loses none
                 if stop.is_set():
                     raise TransferStopped
                 start += len(chunk)

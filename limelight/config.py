@@ -1,5 +1,6 @@
 """How an engine is set up: one small frozen struct, validated on construction, never edited."""
 
+from collections.abc import Mapping
 from typing import TypedDict
 
 import msgspec
@@ -28,6 +29,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         kv_cache_bytes: size of the KV pool; default: a share of the memory that is really free.
         page_size: tokens per KV page.
         enable_prefix_caching: share pages of equal prefixes between requests.
+        adapters: LoRA adapters to load at the start: the name in the API -> a folder as peft writes it, or a hub id.
+        max_loras: adapters that may be loaded at once.
+        max_lora_rank: an adapter of a larger rank is refused.
         pipeline_depth: steps in flight, 1 or 2; 2 plans the next step while the device runs this one.
         num_speculative_tokens: tokens guessed per sequence and step by prompt lookup; 0 switches it off. Pays where
             answers repeat parts of their prompt (code edits, summaries, extraction); never changes the tokens drawn.
@@ -49,6 +53,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_bytes: int | None = None
     page_size: int = 16
     enable_prefix_caching: bool = True
+    adapters: Mapping[str, str] = {}
+    max_loras: int = 8
+    max_lora_rank: int = 64
     pipeline_depth: int = 1
     num_speculative_tokens: int = 0
     prompt_lookup_max: int = 4
@@ -61,6 +68,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         _at_least("max_num_seqs", self.max_num_seqs, 1)
         _at_least("max_num_requests", self.max_num_requests, 1)
         _at_least("kv_cache_bytes", self.kv_cache_bytes, 1)
+        _at_least("max_loras", self.max_loras, 1)
+        _at_least("max_lora_rank", self.max_lora_rank, 1)
+        if len(self.adapters) > self.max_loras:
+            raise ConfigError(
+                f"{len(self.adapters)} adapters are given, and max_loras is {self.max_loras}; raise it or give fewer"
+            )
         if self.page_size not in (8, 16, 32, 64, 128):
             raise ConfigError(f"page_size is {self.page_size}; use 8, 16, 32, 64 or 128")
         if self.max_num_batched_tokens < self.max_num_seqs:
@@ -96,6 +109,9 @@ class EngineOptions(TypedDict, total=False):
     kv_cache_bytes: int | None
     page_size: int
     enable_prefix_caching: bool
+    adapters: Mapping[str, str]
+    max_loras: int
+    max_lora_rank: int
     pipeline_depth: int
     num_speculative_tokens: int
     prompt_lookup_max: int

@@ -152,6 +152,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         request_id: unique among live requests.
         priority: lower is served earlier.
         cache_salt: only requests with the same salt share cached prefix pages.
+        adapter: name of a loaded LoRA adapter to run with, or None for the model itself. Only requests with the same
+            adapter share cached prefix pages.
         owner: name of the principal that asked, for accounting; never its key.
     """
 
@@ -160,6 +162,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     sampling: SamplingParams
     priority: int = 0
     cache_salt: str | None = None
+    adapter: str | None = None
     owner: str = "anonymous"
 
 

@@ -48,6 +48,7 @@ class SeatTaken(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         num_prompt_tokens: where the output begins.
         prompt_token_ids, output_token_ids: only filled when `sampling.has_penalties`; the counts start from them.
+        adapter: id of the low-rank adapter that the sequence runs with, None for the base model alone.
     """
 
     seat: int
@@ -55,6 +56,7 @@ class SeatTaken(msgspec.Struct, frozen=True, kw_only=True):
     num_prompt_tokens: int
     prompt_token_ids: tuple[int, ...] = ()
     output_token_ids: tuple[int, ...] = ()
+    adapter: int | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         token_ids: the prompt, at least one token, all below the vocabulary size.
         sampling: with `seed` set. Choice i draws with seed `choice_seed(seed, i)`.
         stop_token_ids: every id that ends a choice (the model's own unless `ignore_eos`, and the request's).
+        adapter: id of the loaded adapter to run with, or None.
         arrived_at: monotonic seconds at admission.
     """
 
@@ -39,6 +40,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: frozenset[int]
     priority: int
     cache_salt: str | None
+    adapter: int | None
     owner: str
     arrived_at: float
     reply_to: "Sender[ToRequest]"

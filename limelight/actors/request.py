@@ -37,6 +37,7 @@ class RequestActor:
         request: with `sampling.seed` set.
         model: whose vocabulary, limits and end-of-sequence tokens apply.
         arrived_at: monotonic seconds.
+        adapter: id of the loaded adapter that `request.adapter` names, or None.
 
     Attributes:
         log: what clients read.
@@ -50,6 +51,7 @@ class RequestActor:
         tokenizer: Sender[ToTokenizer],
         scheduler: Sender[ToScheduler],
         arrived_at: float,
+        adapter: int | None,
     ) -> None:
         sampling = request.sampling
         self.request = request
@@ -60,6 +62,7 @@ class RequestActor:
         self._tokenizer = tokenizer
         self._scheduler = scheduler
         self._arrived_at = arrived_at
+        self._adapter = adapter
         # At most one message per token and choice, one `Encoded` and one `Failed`, each told once.
         capacity = sampling.n * model.capacity.max_model_len + 2
         self._inbox: Channel[ToRequest] = Channel(f"request {request.request_id}", capacity)
@@ -137,6 +140,7 @@ class RequestActor:
                 stop_token_ids=stop_token_ids if sampling.ignore_eos else stop_token_ids | self._model.eos_token_ids,
                 priority=request.priority,
                 cache_salt=request.cache_salt,
+                adapter=self._adapter,
                 owner=request.owner,
                 arrived_at=self._arrived_at,
                 reply_to=self._inbox.sender,

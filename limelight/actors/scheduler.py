@@ -112,6 +112,7 @@ def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
         max_tokens=sampling.max_tokens,
         priority=submit.priority,
         cache_salt=submit.cache_salt,
+        adapter=submit.adapter,
         owner=submit.owner,
         reply_to=submit.reply_to,
     )

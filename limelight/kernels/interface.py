@@ -92,6 +92,37 @@ class LinearSegment(msgspec.Struct, frozen=True, kw_only=True):
     bias: Tensor | None = None
 
 
+class LowRankPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one adapted matrix of a fused projection adds to its outputs.
+
+    Attributes:
+        first_output: column at which the matrix's outputs begin.
+        up: [outputs, rank].
+    """
+
+    first_output: int
+    up: Tensor
+
+
+class LowRank(msgspec.Struct, frozen=True, kw_only=True):
+    """A low-rank addition to a fused projection (LoRA, Hu et al. 2021, arXiv 2106.09685): up (down x), per part.
+
+    Attributes:
+        down: [sum of the parts' ranks, in], in the order of `parts`.
+        parts: of the matrices that are adapted.
+    """
+
+    down: Tensor
+    parts: tuple[LowRankPart, ...]
+
+
+class LowRankRows(msgspec.Struct, frozen=True, kw_only=True):
+    """A low-rank addition, and the rows that get it: [rows] int64 without repetition, or None for all."""
+
+    rows: Tensor | None
+    product: LowRank
+
+
 class SamplingBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling settings of the rows that draw a token, gathered from the seats.
 
@@ -164,6 +195,10 @@ class Kernels(Protocol):
 
     def linear(self, inputs: Tensor, packed: Any) -> Tensor:
         """`inputs` [tokens, in] times a packed product -> [tokens, sum of out]."""
+        ...
+
+    def add_low_rank(self, outputs: Tensor, inputs: Tensor, additions: Sequence[LowRankRows]) -> None:
+        """Add up (down x) to `outputs` [tokens, out] in place, for the rows x of `inputs` [tokens, in] that have one."""
         ...
 
     def embed(self, token_ids: Tensor, table: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from limelight.kernels.interface import (
     ExpertWeights,
     KVLayout,
     LinearSegment,
+    LowRankRows,
     SampledTokens,
     SamplingBatch,
 )
@@ -105,6 +106,23 @@ class ReferenceKernels:
             )
             return product
         return F.linear(inputs, packed.weight, packed.bias)
+
+    def add_low_rank(self, outputs: Tensor, inputs: Tensor, additions: Sequence[LowRankRows]) -> None:
+        """Per addition one product down for all its parts, and one up for each."""
+        for addition in additions:
+            rows = addition.rows
+            chosen = inputs if rows is None else inputs.index_select(0, rows)
+            inner = F.linear(chosen, addition.product.down)
+            first_rank = 0
+            for part in addition.product.parts:
+                num_outputs, rank = part.up.shape
+                added = F.linear(inner[:, first_rank : first_rank + rank], part.up)
+                target = outputs[:, part.first_output : part.first_output + num_outputs]
+                if rows is None:
+                    target.add_(added)
+                else:
+                    target.index_add_(0, rows, added)
+                first_rank += rank
 
     def embed(self, token_ids: Tensor, table: Tensor) -> Tensor:
         """Rows of `table` [vocab, hidden] for `token_ids` [tokens] -> [tokens, hidden]."""

@@ -1,5 +1,6 @@
 """A whole decoder: embedding, the layers of a family in a row, final norm, head. Keeps nothing of a sequence."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limelight.kernels.interface import Kernels, LinearSegment
+from limelight.kernels.interface import Kernels
 from limelight.models.families.registry import family_of
 from limelight.models.forward_batch import ForwardBatch
-from limelight.models.layers import Layer, LayerBuilder, ReadTensor, StepState, norm_weight
+from limelight.models.layers import Layer, LayerBuilder, Projection, ReadTensor, StepState, norm_weight
 from limelight.models.rope import rope_tables
 from limelight.models.spec import ModelSpec, RopeSettings
 
@@ -40,7 +41,11 @@ def weights_bytes(spec: ModelSpec, kernels: Kernels, dtype: torch.dtype) -> int:
 
 
 class Decoder:
-    """Weights and forward pass. The KV pool is passed in."""
+    """Weights and forward pass. The KV pool is passed in.
+
+    Attributes:
+        adaptable: the projections that adapters can change; a head that is the embedding's table is none of them.
+    """
 
     def __init__(
         self,
@@ -62,16 +67,19 @@ class Decoder:
         self._local_rope = None if spec.local_rope is None else self._tables(spec.local_rope, num_positions)
         build_layer = family_of(spec.architecture).build_layer
         self._layers: list[Layer] = []
+        projections: list[Projection] = []
         for index in range(spec.num_layers):
-            self._layers.append(build_layer(LayerBuilder(spec, index, read, kernels)))
+            self._layers.append(build_layer(LayerBuilder(spec, index, read, kernels, projections)))
             on_progress((index + 1) / (spec.num_layers + 1))
         self._norm = norm_weight(read, FINAL_NORM, spec)
         self._embedding = read(EMBEDDING)
         if spec.tie_word_embeddings:
             # Kernels that pack weights hold the table twice then: one is looked up in, the other multiplied with.
-            self._head = kernels.pack_linear([LinearSegment(weight=self._embedding)])
+            self._head = Projection(kernels, lambda _: self._embedding, [HEAD], biases=False)
         else:
-            self._head = kernels.pack_linear([LinearSegment(weight=read(f"{HEAD}.weight"))])
+            self._head = Projection(kernels, read, [HEAD], biases=False)
+            projections.append(self._head)
+        self.adaptable = tuple(projection.shape for projection in projections)
         on_progress(1.0)
 
     def forward(self, batch: ForwardBatch, kv: Any) -> Tensor:
@@ -85,6 +93,7 @@ class Decoder:
             local_rotation=rotation
             if self._local_rope is None
             else kernels.rotation(*self._local_rope, batch.attention),
+            adapters=batch.adapters,
         )
         residual: Tensor | None = None
         hidden = kernels.embed(batch.token_ids, self._embedding)
@@ -99,7 +108,7 @@ class Decoder:
             hidden = hidden.index_select(0, batch.sample_rows)
             residual = None if residual is None else residual.index_select(0, batch.sample_rows)
         normed, _ = kernels.add_norm(hidden, residual, self._norm, spec.rms_norm_epsilon)
-        logits = kernels.linear(normed, self._head).to(torch.float32)
+        logits = self._head(normed, dataclasses.replace(state, adapters=batch.sampled_adapters)).to(torch.float32)
         if spec.logits_soft_cap is not None:
             logits = logits.div_(spec.logits_soft_cap).tanh_().mul_(spec.logits_soft_cap)
         return logits

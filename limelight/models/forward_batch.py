@@ -1,10 +1,15 @@
 """Step -> tensors. Reads the seats, changes nothing, and knows no model; warm-up goes the same way."""
 
+from collections.abc import Mapping
+
 import msgspec
 import torch
 from torch import Tensor
 
 from limelight.kernels.interface import AttentionBatch
+from limelight.models.layers import ActiveAdapter
+from limelight.models.lora.active_adapters import active_adapters
+from limelight.models.lora.adapter_file import AdapterWeights
 from limelight.models.seats import Seats
 from limelight.step import Chunk
 
@@ -17,18 +22,27 @@ class ForwardBatch(msgspec.Struct, frozen=True, kw_only=True):
         attention: where the rows sit.
         sample_rows: [sampled] int64, rows whose logits are wanted, in chunk order (with guesses, several of a chunk);
             None for all rows.
+        adapters: of the step, with their rows among all.
+        sampled_adapters: the same among the rows whose logits are wanted.
     """
 
     token_ids: Tensor
     attention: AttentionBatch
     sample_rows: Tensor | None
+    adapters: tuple[ActiveAdapter, ...] = ()
+    sampled_adapters: tuple[ActiveAdapter, ...] = ()
 
 
-def build_forward_batch(chunks: tuple[Chunk, ...], seats: Seats, page_size: int) -> ForwardBatch:
+def build_forward_batch(
+    chunks: tuple[Chunk, ...], seats: Seats, page_size: int, adapters: Mapping[int, AdapterWeights]
+) -> ForwardBatch:
     """Tensors for `chunks` (at least one), whose pages are in the seats already.
 
+    Args:
+        adapters: the loaded ones by id; those of the chunks' seats are used.
+
     Raises:
-        ValueError: a chunk's `token_ids` and `num_tokens` disagree.
+        ValueError: a chunk's `token_ids` and `num_tokens` disagree, or its seat's adapter is not loaded.
     """
     device = seats.page_table.device
     lengths = [chunk.num_tokens for chunk in chunks]
@@ -52,6 +66,8 @@ def build_forward_batch(chunks: tuple[Chunk, ...], seats: Seats, page_size: int)
         positions = torch.arange(num_tokens, device=device) + (starts - first_rows).index_select(0, chunk_of_row)
         pages = page_table[chunk_of_row, positions // page_size]
 
+    sample_rows = _sample_rows(chunks)
+    active, sampled = active_adapters(chunks, seats.adapters, sample_rows, adapters, device)
     return ForwardBatch(
         token_ids=_token_ids(chunks, seats, seat_index, first_rows, num_tokens),
         attention=AttentionBatch(
@@ -61,7 +77,11 @@ def build_forward_batch(chunks: tuple[Chunk, ...], seats: Seats, page_size: int)
             positions=positions,
             slots=pages.long() * page_size + positions % page_size,
         ),
-        sample_rows=_sample_rows(chunks, num_tokens, device),
+        sample_rows=None
+        if len(sample_rows) == num_tokens
+        else torch.tensor(sample_rows, dtype=torch.int64, device=device),
+        adapters=active,
+        sampled_adapters=sampled,
     )
 
 
@@ -88,11 +108,11 @@ def _token_ids(
     return token_ids
 
 
-def _sample_rows(chunks: tuple[Chunk, ...], num_tokens: int, device: torch.device) -> Tensor | None:
+def _sample_rows(chunks: tuple[Chunk, ...]) -> list[int]:
     rows: list[int] = []
     end = 0
     for chunk in chunks:
         end += chunk.num_tokens
         if chunk.sample:
             rows += range(end - 1 - chunk.num_drafts, end)
-    return None if len(rows) == num_tokens else torch.tensor(rows, dtype=torch.int64, device=device)
+    return rows

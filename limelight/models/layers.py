@@ -4,13 +4,13 @@ They own weights, never a sequence.
 A `StepState` carries what all layers of one step share; every kernel is called through it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from limelight.kernels.interface import AttentionSettings, Kernels, LinearSegment
+from limelight.kernels.interface import AttentionSettings, Kernels, LinearSegment, LowRank, LowRankRows
 from limelight.models.spec import ModelSpec
 
 ReadTensor = Callable[[str], Tensor]
@@ -32,6 +32,23 @@ class StepState:
     plan: Any
     rotation: Any
     local_rotation: Any
+    adapters: tuple["ActiveAdapter", ...] = ()
+
+
+class ActiveAdapter(NamedTuple):
+    """An adapter of this step: its rows ([rows] int64, None for all), and by the first name of a projection what it
+    adds there."""
+
+    rows: Tensor | None
+    products: Mapping[str, LowRank]
+
+
+class ProjectionShape(NamedTuple):
+    """Names of a projection's matrices (without `.weight`), the outputs of each, and the inputs that they share."""
+
+    names: tuple[str, ...]
+    widths: tuple[int, ...]
+    num_inputs: int
 
 
 Block = Callable[[Tensor, StepState], Tensor]
@@ -44,12 +61,16 @@ None before the first layer. Writes the layer's keys and values."""
 
 @dataclass(frozen=True, slots=True)
 class LayerBuilder:
-    """What a family builds layer `index` from."""
+    """What a family builds layer `index` from.
+
+    `projections` collects those that are made here: the ones that adapters can change.
+    """
 
     spec: ModelSpec
     index: int
     read: ReadTensor
     kernels: Kernels
+    projections: list["Projection"] = field(default_factory=list)
 
     @property
     def prefix(self) -> str:
@@ -62,15 +83,14 @@ class LayerBuilder:
 
     def projection(self, names: Sequence[str], *, biases: bool) -> "Projection":
         """The matrices `prefix.name` (and their biases), which share their input, packed as one product."""
-        return Projection(self.kernels, self.read, [f"{self.prefix}.{name}" for name in names], biases=biases)
+        projection = Projection(self.kernels, self.read, [f"{self.prefix}.{name}" for name in names], biases=biases)
+        self.projections.append(projection)
+        return projection
 
 
 class Projection:
-    """Stored matrices that share their input, packed as one product: the outputs one beside the other.
-
-    Attributes:
-        names: of the matrices, without `.weight`.
-        widths: outputs of each.
+    """Stored matrices that share their input, packed as one product: the outputs one beside the other. Adapters of the
+    step add their own products.
     """
 
     def __init__(self, kernels: Kernels, read: ReadTensor, names: Sequence[str], *, biases: bool) -> None:
@@ -79,14 +99,23 @@ class Projection:
             LinearSegment(weight=read(f"{name}.weight"), bias=read(f"{name}.bias") if biases else None)
             for name in names
         ]
-        self.names = tuple(names)
-        self.widths = tuple(segment.weight.shape[0] for segment in segments)
+        self.shape = ProjectionShape(
+            tuple(names), tuple(segment.weight.shape[0] for segment in segments), segments[0].weight.shape[1]
+        )
         self._kernels = kernels
         self._packed = kernels.pack_linear(segments)
 
     def __call__(self, inputs: Tensor, state: StepState) -> Tensor:
         """[tokens, in] -> [tokens, sum of widths]."""
-        return self._kernels.linear(inputs, self._packed)
+        outputs = self._kernels.linear(inputs, self._packed)
+        if state.adapters:
+            name = self.shape.names[0]
+            additions = [
+                LowRankRows(rows=rows, product=products[name]) for rows, products in state.adapters if name in products
+            ]
+            if additions:
+                self._kernels.add_low_rank(outputs, inputs, additions)
+        return outputs
 
 
 class Attention:

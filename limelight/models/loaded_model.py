@@ -64,6 +64,40 @@ class SamplingDefaults(msgspec.Struct, frozen=True, kw_only=True):
         return SamplingParams(**{"max_tokens": None, **values})
 
 
+class AdapterWeights(Protocol):
+    """A LoRA adapter in memory: opaque, but for its size."""
+
+    @property
+    def rank(self) -> int:
+        """The largest rank of one of its matrices."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        ...
+
+
+class AdapterLoader(Protocol):
+    """The adapters of a model. `read` may run on any thread; the rest on the one that submits steps, between steps."""
+
+    def read(self, path: str) -> AdapterWeights:
+        """The adapter in the folder `path`, checked against the model. Blocking.
+
+        Raises:
+            ModelError: it is missing, corrupt, does not fit the model or the memory, or needs what is not supported.
+        """
+        ...
+
+    def put(self, adapter: int, weights: AdapterWeights) -> None:
+        """Let steps use `weights`, which `read` gave, under the id `adapter`."""
+        ...
+
+    def drop(self, adapter: int) -> None:
+        """Forget an adapter that no running sequence uses; its memory is free when this returns."""
+        ...
+
+
 class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model ready to serve.
 
@@ -71,6 +105,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         name: what the API calls it unless `served_model_name` says otherwise.
         eos_token_ids: the model's end-of-sequence tokens.
         memory_plan: lines for people: weights, KV pool, tokens, concurrency at given lengths.
+        adapters: loads LoRA adapters; None for a model that takes none.
     """
 
     name: str
@@ -81,3 +116,4 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: frozenset[int]
     defaults: SamplingDefaults = SamplingDefaults()
     memory_plan: str = ""
+    adapters: AdapterLoader | None = None

@@ -1,6 +1,7 @@
 """From an `EngineConfig` to a `LoadedModel`: files, device, weights, memory plan, KV pool, warm-up. Blocking."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from limelight.models.gguf.vocabulary import vocabulary_from_gguf
 from limelight.models.hub import DEFAULT_SAMPLING, model_name, resolve
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.loaded_model import ChatFormat, LoadedModel
+from limelight.models.lora.adapter_table import AdapterTable
 from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_memory
 from limelight.models.spec import ModelSpec
 from limelight.models.step_executor import TorchStepExecutor
@@ -58,7 +60,8 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         vocab_size=spec.vocab_size,
     )
     kv = allocate_kv_cache(kernels, kv_layout(spec, plan.num_pages, plan.page_size, dtype))
-    executor = TorchStepExecutor(model, kernels, kv, capacity)
+    adapters = AdapterTable(model.adaptable, dtype, kernels.device, config.max_lora_rank, partial(_free_bytes, kernels))
+    executor = TorchStepExecutor(model, kernels, kv, capacity, adapters.weights)
     report("warming up", None)
     warm_up(executor, capacity)
     return LoadedModel(
@@ -70,6 +73,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         eos_token_ids=spec.eos_token_ids | vocabulary.eos_token_ids,
         defaults=DEFAULT_SAMPLING if config.model is None else checkpoint.sampling_defaults,
         memory_plan=plan.table(),
+        adapters=adapters,
     )
 
 
@@ -122,10 +126,17 @@ def _plan(config: EngineConfig, spec: ModelSpec, kernels: Kernels, dtype: torch.
         context_length=spec.max_position_embeddings,
         max_model_len=config.max_model_len,
         kv_cache_bytes=config.kv_cache_bytes,
-        free_bytes=free_memory_bytes() if on_cpu else torch.cuda.mem_get_info(kernels.device)[0],
+        free_bytes=_free_bytes(kernels),
         max_num_seqs=config.max_num_seqs,
         kv_limit_bytes=CPU_KV_LIMIT_BYTES if on_cpu else None,
     )
+
+
+def _free_bytes(kernels: Kernels) -> int | None:
+    """Memory of the device that is free now, or None where that cannot be found out."""
+    if kernels.device.type == "cpu":
+        return free_memory_bytes()
+    return torch.cuda.mem_get_info(kernels.device)[0]
 
 
 def _load_weights(

@@ -14,11 +14,13 @@ class Seats:
     Attributes:
         page_table: [seats, max_pages] int32; unused entries are 0.
         last_tokens: [seats] int64, what a decode chunk reads and the sampler writes.
+        adapters: per seat the id of its tenant's adapter, None for the base model alone.
     """
 
     def __init__(self, num_seats: int, max_pages: int, page_size: int, device: torch.device) -> None:
         self.page_table = torch.zeros(num_seats, max_pages, dtype=torch.int32, device=device)
         self.last_tokens = torch.zeros(num_seats, dtype=torch.int64, device=device)
+        self.adapters: list[int | None] = [None] * num_seats
         self._page_size = page_size
         self._num_pages = [0] * num_seats
 
@@ -28,6 +30,7 @@ class Seats:
             return
         for seat in seats:
             self._num_pages[seat] = 0
+            self.adapters[seat] = None
         index = torch.tensor(seats, device=self.page_table.device)
         self.page_table.index_fill_(0, index, 0)
         self.last_tokens.index_fill_(0, index, 0)

@@ -3,7 +3,7 @@
 Nothing global of torch is touched: gradients are off inside `submit` alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from limelight.kernels.interface import Kernels
 from limelight.models.forward_batch import ForwardBatch, build_forward_batch
+from limelight.models.lora.adapter_file import AdapterWeights
 from limelight.models.sampler import Drawn, Sampler
 from limelight.models.sampling_seats import SamplingSeats
 from limelight.models.seats import Seats
@@ -32,9 +33,18 @@ class TorchStepExecutor:
     waits for it.
     """
 
-    def __init__(self, model: Model, kernels: Kernels, kv: Any, capacity: Capacity) -> None:
+    def __init__(
+        self,
+        model: Model,
+        kernels: Kernels,
+        kv: Any,
+        capacity: Capacity,
+        adapters: Mapping[int, AdapterWeights] | None = None,
+    ) -> None:
+        """Take over weights and pages; `adapters` are the loaded ones by id, and may change between steps."""
         self._model: Model | None = model
         self._kv = kv
+        self._adapters = {} if adapters is None else adapters
         self._page_size = capacity.page_size
         max_pages = -(-capacity.max_model_len // capacity.page_size)
         with torch.inference_mode():
@@ -56,7 +66,7 @@ class TorchStepExecutor:
         self._apply_deltas(step)
         if not step.chunks:
             return tuple
-        batch = build_forward_batch(step.chunks, self._seats, self._page_size)
+        batch = build_forward_batch(step.chunks, self._seats, self._page_size, self._adapters)
         logits = self._model.forward(batch, self._kv)
         sampling = [chunk for chunk in step.chunks if chunk.sample]
         drawn = self._sampler.draw(step.number, logits, sampling) if sampling else None
@@ -66,6 +76,7 @@ class TorchStepExecutor:
         """Let go of weights and pages."""
         self._model = None
         self._kv = None
+        self._adapters = {}
 
     def _apply_deltas(self, step: Step) -> None:
         for seat in step.released:
@@ -73,6 +84,8 @@ class TorchStepExecutor:
         for taken in step.taken:
             self._sampling.take(taken)
         self._seats.clear([*step.released, *(taken.seat for taken in step.taken)])
+        for taken in step.taken:
+            self._seats.adapters[taken.seat] = taken.adapter
         self._seats.append_pages(step.chunks)
 
 

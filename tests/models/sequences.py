@@ -43,6 +43,7 @@ class Batch:
         sampling: SeatSampling = GREEDY,
         shared_pages: Sequence[int] = (),
         output: Sequence[int] = (),
+        adapter: int | None = None,
     ) -> Running:
         """Take a seat. `shared_pages` hold the first tokens of the prompt already."""
         counted = sampling.has_penalties
@@ -53,6 +54,7 @@ class Batch:
                 num_prompt_tokens=len(prompt),
                 prompt_token_ids=tuple(prompt) if counted else (),
                 output_token_ids=tuple(output) if counted else (),
+                adapter=adapter,
             )
         )
         return Running(

@@ -14,7 +14,7 @@ def built(*chunks: Chunk, last_tokens: tuple[int, ...] = (0, 0, 0, 0)) -> Forwar
     seats = Seats(4, 8, PAGE_SIZE, torch.device("cpu"))
     seats.append_pages(chunks)
     seats.last_tokens.copy_(torch.tensor(last_tokens))
-    return build_forward_batch(chunks, seats, PAGE_SIZE)
+    return build_forward_batch(chunks, seats, PAGE_SIZE, {})
 
 
 def test_prefill_and_decode_lie_one_after_the_other() -> None:

@@ -20,6 +20,7 @@ from limelight.models.checkpoint import Checkpoint, check_parameters, open_check
 from limelight.models.decoder import Decoder, parameter_shapes
 from limelight.models.forward_batch import ForwardBatch
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
+from limelight.models.lora.adapter_file import AdapterWeights
 from limelight.models.step_executor import TorchStepExecutor
 from limelight.step import Capacity
 
@@ -118,7 +119,9 @@ class Rig:
             vocab_size=spec.vocab_size,
         )
         self.recording = Recording(model.forward)
-        self.executor = TorchStepExecutor(self.recording, kernels, self.kv, self.capacity)
+        self.adaptable = model.adaptable
+        self.adapters: dict[int, AdapterWeights] = {}
+        self.executor = TorchStepExecutor(self.recording, kernels, self.kv, self.capacity, self.adapters)
 
     @property
     def logits(self) -> torch.Tensor:

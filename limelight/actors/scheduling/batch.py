@@ -196,6 +196,7 @@ def _seat_taken(sequence: Sequence) -> SeatTaken:
         num_prompt_tokens=sequence.num_prompt_tokens,
         prompt_token_ids=sequence.prompt_token_ids if penalised else (),
         output_token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens :]) if penalised else (),
+        adapter=sequence.adapter,
     )
 
 

@@ -1,9 +1,9 @@
 """Which page holds the keys and values of which token history.
 
 A full page is known by a digest chained over (parent page's digest, its tokens), the first parent being derived from
-the cache salt. Digests are 256-bit blake2b, so a collision can't be constructed; the two kinds of input are kept apart
+the cache salt and the adapter's id. Digests are 256-bit blake2b, so a collision can't be constructed; the two kinds of input are kept apart
 by blake2b's personalisation and tokens have a fixed width, so no two histories share an encoding. No salt and an empty
-salt differ. Keys depend on tokens and salt alone: an entry stays right when its parent's entry is gone.
+salt differ. Keys depend on tokens, salt and adapter alone: an entry stays right when its parent's entry is gone.
 """
 
 from array import array
@@ -16,9 +16,11 @@ class PageChain:
 
     __slots__ = ("_digests", "_root")
 
-    def __init__(self, salt: str | None) -> None:
+    def __init__(self, salt: str | None, adapter: int | None = None) -> None:
+        """Begin a chain that only sequences of the same salt and adapter share (ids are never given twice)."""
+        worn = b"base" if adapter is None else b"worn" + adapter.to_bytes(8)
         tagged = b"absent" if salt is None else b"salt:" + salt.encode("utf-8", "surrogatepass")
-        self._root = blake2b(tagged, digest_size=32, person=b"root").digest()
+        self._root = blake2b(worn + tagged, digest_size=32, person=b"root").digest()
         self._digests: list[bytes] = []
 
     def digest(self, index: int, token_ids: Sequence[int], page_size: int) -> bytes:

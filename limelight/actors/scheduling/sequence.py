@@ -56,6 +56,7 @@ class Sequence:
         stop_token_ids: the first drawn one of these ends the sequence.
         max_tokens: output limit, or None; clamped to the rest of the context and of the whole KV pool.
         priority: lower is served earlier.
+        adapter: id of the low-rank adapter it runs with, or None; its pages are shared within that adapter only.
         reply_to: opaque to the planner.
         token_ids: prompt and known output; only ever appended to.
         num_pending_tokens: being drawn by steps in flight, not known yet.
@@ -83,6 +84,7 @@ class Sequence:
     max_tokens: int | None = None
     priority: int = 0
     cache_salt: str | None = None
+    adapter: int | None = None
     owner: str = "anonymous"
     reply_to: Any = None
 
@@ -106,7 +108,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.prompt_token_ids)
-        self.chain = PageChain(self.cache_salt)
+        self.chain = PageChain(self.cache_salt, self.adapter)
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -1,0 +1,167 @@
+"""An adapter's folder: `adapter_config.json` and `adapter_model.safetensors`, checked against the base model.
+
+Pickled weights (`adapter_model.bin`) are refused and never opened: unpickling runs code from the file. Names, shapes and
+types are compared from the header, before any tensor is read.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from limelight.errors import CheckpointError, UnsupportedModel
+from limelight.kernels.interface import LowRank, LowRankPart
+from limelight.models.layers import ProjectionShape
+from limelight.models.lora.adapter_config import AdapterConfig
+
+WEIGHTS = "adapter_model.safetensors"
+PICKLED = "adapter_model.bin"
+PREFIX = "base_model.model."
+DOWN, UP = ".lora_A.weight", ".lora_B.weight"
+TYPES = ("F32", "F16", "BF16")
+MAX_NAMED = 10
+
+
+class AdapterWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """An adapter as the forward pass uses it.
+
+    Attributes:
+        products: by the first name of a projection, what is added to its outputs.
+        rank: the largest one.
+        num_bytes: of all its tensors in memory.
+    """
+
+    products: Mapping[str, LowRank]
+    rank: int
+    num_bytes: int
+
+
+class AdapterFile:
+    """An adapter on disk that fits the base model: checked, not read yet.
+
+    Attributes:
+        rank: the largest rank of a module.
+        num_values: of all its matrices.
+    """
+
+    def __init__(self, folder: Path, projections: Sequence[ProjectionShape], max_rank: int) -> None:
+        """Open the folder and check it against the projections of the base model.
+
+        Raises:
+            CheckpointError: something is missing, corrupt, or does not fit; the message names all of it.
+            UnsupportedModel: the adapter needs something that Limelight does not do, or its rank is above `max_rank`.
+        """
+        self._config = AdapterConfig(folder)
+        self._projections = projections
+        self._shard = _open(folder)
+        self._path = folder / WEIGHTS
+        widths = {
+            name: (width, shape.num_inputs)
+            for shape in projections
+            for name, width in zip(shape.names, shape.widths, strict=True)
+        }
+        self._modules = self._check(widths)
+        self._check_ranks(max_rank)
+        self.rank = max(self._config.rank(name) for name in self._modules)
+        self.num_values = sum(self._config.rank(name) * sum(widths[name]) for name in self._modules)
+
+    def read(self, dtype: torch.dtype, device: torch.device) -> AdapterWeights:
+        """The weights, the scale being part of B.
+
+        Raises:
+            CheckpointError: a value is not finite.
+        """
+        products: dict[str, LowRank] = {}
+        with torch.inference_mode():
+            for shape in self._projections:
+                product = self._product(shape, dtype, device)
+                if product is not None:
+                    products[shape.names[0]] = product
+        return AdapterWeights(products=products, rank=self.rank, num_bytes=self.num_values * dtype.itemsize)
+
+    def _product(self, shape: ProjectionShape, dtype: torch.dtype, device: torch.device) -> LowRank | None:
+        downs: list[Tensor] = []
+        parts: list[LowRankPart] = []
+        first_output = 0
+        for name, width in zip(shape.names, shape.widths, strict=True):
+            if name in self._modules:
+                downs.append(self._matrix(name, DOWN, 1.0, dtype))
+                up = self._matrix(name, UP, self._config.scale(name), dtype)
+                parts.append(LowRankPart(first_output=first_output, up=up.to(device)))
+            first_output += width
+        return LowRank(down=torch.cat(downs).to(device), parts=tuple(parts)) if parts else None
+
+    def _matrix(self, module: str, kind: str, scale: float, dtype: torch.dtype) -> Tensor:
+        name = self._modules[module] + kind
+        stored: Tensor = self._shard.get_tensor(name)
+        # A copy in any case: the file is not kept open, nor trusted to stay as it is.
+        matrix = (stored.to(torch.float32, copy=True) * scale).to(dtype)
+        if not bool(matrix.isfinite().all()):
+            raise CheckpointError(f"{self._path}: {name} holds values that are not finite in {dtype}; train it again")
+        return matrix
+
+    def _check(self, widths: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+        """Module -> its name in the file, for all modules that are adapted."""
+        stored = frozenset(self._shard.keys())
+        modules: dict[str, str] = {}
+        faults: list[str] = []
+        for name in sorted(stored):
+            module = name.removesuffix(DOWN).removesuffix(UP)
+            canonical = module.removeprefix(PREFIX)
+            if module == name or module == canonical or canonical not in widths:
+                faults.append(f"{name} belongs to no linear layer of this model that can be adapted")
+            elif self._config.targets(canonical) is False:
+                faults.append(f"{name} belongs to a module that {self._config.source} does not target")
+            else:
+                modules[canonical] = module
+        for module, (width, num_inputs) in widths.items():
+            if module in modules:
+                rank = self._config.rank(module)
+                faults += self._misfits(modules[module] + DOWN, (rank, num_inputs), stored)
+                faults += self._misfits(modules[module] + UP, (width, rank), stored)
+            elif self._config.targets(module):
+                faults.append(f"{PREFIX}{module}{DOWN} is missing")
+        if faults:
+            rest = f"; and {len(faults) - MAX_NAMED} more" if len(faults) > MAX_NAMED else ""
+            raise CheckpointError(
+                f"{self._path} does not fit the model: {'; '.join(fault[:300] for fault in faults[:MAX_NAMED])}{rest}"
+            )
+        if not modules:
+            raise CheckpointError(f"{self._path} holds no tensor; save the adapter again")
+        return modules
+
+    def _misfits(self, name: str, expected: tuple[int, int], stored: frozenset[str]) -> list[str]:
+        if name not in stored:
+            return [f"{name} is missing"]
+        entry = self._shard.get_slice(name)
+        shape, kind = list(entry.get_shape()), entry.get_dtype()
+        if shape != list(expected):
+            return [f"{name} is {shape}, expected {list(expected)}"]
+        return [] if kind in TYPES else [f"{name} is stored as {kind}, which is none of {', '.join(TYPES)}"]
+
+    def _check_ranks(self, max_rank: int) -> None:
+        for module in self._modules:
+            if self._config.rank(module) > max_rank:
+                raise UnsupportedModel(
+                    f"{self._config.source}: the rank at {module} is {self._config.rank(module)}, but this engine takes "
+                    f"at most {max_rank}; raise max_lora_rank"
+                )
+
+
+def _open(folder: Path) -> Any:
+    path = folder / WEIGHTS
+    if not path.is_file():
+        if (folder / PICKLED).is_file():
+            raise CheckpointError(
+                f"{folder} holds only pickled weights ({PICKLED}), which can run code when opened and are never loaded; "
+                "save the adapter as safetensors"
+            )
+        raise CheckpointError(f"{folder} holds no {WEIGHTS}; an adapter's folder needs it beside its settings")
+    try:
+        return safe_open(path, framework="pt", device="cpu")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a complete safetensors file ({error}); download it again") from error

@@ -1,0 +1,72 @@
+"""The adapters of a loaded model: read on any thread, put and dropped on the thread that submits steps."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from limelight.errors import CheckpointError, OutOfMemory
+from limelight.models import loaded_model
+from limelight.models.layers import ProjectionShape
+from limelight.models.lora.adapter_file import AdapterFile, AdapterWeights
+
+MAX_SHARE_OF_FREE_MEMORY = 0.9
+"""An adapter may take this much of what is free: the rest is for the step that runs meanwhile."""
+
+
+class AdapterTable:
+    """See `AdapterLoader`.
+
+    Args:
+        projections: of the base model.
+        dtype, device: where the model computes.
+        max_rank: a larger one is refused.
+        free_bytes: memory that is free on the device now, or None where that cannot be found out.
+
+    Attributes:
+        weights: by adapter id; the executor reads it, `put` and `drop` change it, all on one thread.
+    """
+
+    def __init__(
+        self,
+        projections: Sequence[ProjectionShape],
+        dtype: torch.dtype,
+        device: torch.device,
+        max_rank: int,
+        free_bytes: Callable[[], int | None],
+    ) -> None:
+        self._projections = projections
+        self._dtype = dtype
+        self._device = device
+        self._max_rank = max_rank
+        self._free_bytes = free_bytes
+        self.weights: dict[int, AdapterWeights] = {}
+
+    def read(self, path: str) -> AdapterWeights:
+        """The adapter in the folder `path`, checked against the base model and in memory.
+
+        Raises:
+            CheckpointError: the folder does not exist, or what is in it does not fit the model.
+            UnsupportedModel: the adapter needs something that Limelight does not do.
+            OutOfMemory: it does not fit into what is free.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise CheckpointError(f"{path} is no folder; give the folder that holds adapter_config.json")
+        file = AdapterFile(folder, self._projections, self._max_rank)
+        needed, free = file.num_values * self._dtype.itemsize, self._free_bytes()
+        if free is not None and needed > free * MAX_SHARE_OF_FREE_MEMORY:
+            raise OutOfMemory(
+                f"the adapter in {path} takes {needed / 2**20:,.0f} MiB and {free / 2**20:,.0f} MiB are free; unload "
+                "another one, or give the KV pool less"
+            )
+        return file.read(self._dtype, self._device)
+
+    def put(self, adapter: int, weights: loaded_model.AdapterWeights) -> None:
+        """Let steps use `weights` under the id `adapter`."""
+        assert isinstance(weights, AdapterWeights), "what is put was read here"
+        self.weights[adapter] = weights
+
+    def drop(self, adapter: int) -> None:
+        """Forget an adapter that no running sequence uses; its memory is free when this returns."""
+        del self.weights[adapter]

@@ -169,7 +169,9 @@ class ActorSystem:
         parts.live.check(request.request_id)
         check_types(request)
         check_token_ids(request, parts.model.capacity.vocab_size)
-        actor = RequestActor(with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic(), None)
+        actor = RequestActor(
+            with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic(), None
+        )
         parts.live.add(actor)
         return actor
 

@@ -37,7 +37,8 @@ class StepState:
 
 class ActiveAdapter(NamedTuple):
     """An adapter of this step: its rows ([rows] int64, None for all), and by the first name of a projection what it
-    adds there."""
+    adds there.
+    """
 
     rows: Tensor | None
     products: Mapping[str, LowRank]

@@ -1,9 +1,10 @@
 """Which page holds the keys and values of which token history.
 
 A full page is known by a digest chained over (parent page's digest, its tokens), the first parent being derived from
-the cache salt and the adapter's id. Digests are 256-bit blake2b, so a collision can't be constructed; the two kinds of input are kept apart
-by blake2b's personalisation and tokens have a fixed width, so no two histories share an encoding. No salt and an empty
-salt differ. Keys depend on tokens, salt and adapter alone: an entry stays right when its parent's entry is gone.
+the cache salt and the adapter's id. Digests are 256-bit blake2b, so a collision can't be constructed; the two kinds of
+input are kept apart by blake2b's personalisation and tokens have a fixed width, so no two histories share an encoding.
+No salt and an empty salt differ. Keys depend on tokens, salt and adapter alone: an entry stays right when its parent's
+entry is gone.
 """
 
 from array import array

@@ -7,7 +7,6 @@ here is skipped with a warning.
 import logging
 import math
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,22 @@ MAX_PATTERNS = 2000
 ALL_LINEAR = "all-linear"
 
 _TRAINING_ONLY = frozenset(
-    "auto_mapping base_model_name_or_path corda_config eva_config inference_mode loftq_config lora_dropout "
-    "lora_ga_config megatron_core peft_version qalora_group_size revision runtime_config task_type".split()
+    [
+        "auto_mapping",
+        "base_model_name_or_path",
+        "corda_config",
+        "eva_config",
+        "inference_mode",
+        "loftq_config",
+        "lora_dropout",
+        "lora_ga_config",
+        "megatron_core",
+        "peft_version",
+        "qalora_group_size",
+        "revision",
+        "runtime_config",
+        "task_type",
+    ]
 )
 _REFUSED = {
     "alora_invocation_tokens": "activated LoRA",
@@ -46,11 +59,23 @@ _REFUSED = {
     "velora_config": "VeLoRA",
 }
 _HONOURED = frozenset(
-    "alpha_pattern bias exclude_modules init_lora_weights layers_pattern layers_to_transform lora_alpha peft_type r "
-    "rank_pattern target_modules use_rslora".split()
+    [
+        "alpha_pattern",
+        "bias",
+        "exclude_modules",
+        "init_lora_weights",
+        "layers_pattern",
+        "layers_to_transform",
+        "lora_alpha",
+        "peft_type",
+        "r",
+        "rank_pattern",
+        "target_modules",
+        "use_rslora",
+    ]
 )
 _HARMLESS_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
-"""Values of `init_lora_weights` that leave the base model as it was; others change it, and the adapter goes with that."""
+"""Values of `init_lora_weights` that leave the base model as it was; others change it, and the adapter with it."""
 
 
 class AdapterConfig:
@@ -180,5 +205,3 @@ def _layers(fields: Fields) -> frozenset[int] | None:
     if not all(isinstance(index, int) and not isinstance(index, bool) and index >= 0 for index in indexes):
         raise fields.refusal("layers_to_transform", value, "it must be a layer's index or a list of them")
     return frozenset(indexes)
-
-

@@ -1,7 +1,7 @@
 """An adapter's folder: `adapter_config.json` and `adapter_model.safetensors`, checked against the base model.
 
-Pickled weights (`adapter_model.bin`) are refused and never opened: unpickling runs code from the file. Names, shapes and
-types are compared from the header, before any tensor is read.
+Pickled weights (`adapter_model.bin`) are refused and never opened: unpickling runs code from the file. Names, shapes
+and types are compared from the header, before any tensor is read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,7 +112,7 @@ class AdapterFile:
         for name in sorted(stored):
             module = name.removesuffix(DOWN).removesuffix(UP)
             canonical = module.removeprefix(PREFIX)
-            if module == name or module == canonical or canonical not in widths:
+            if module in (name, canonical) or canonical not in widths:
                 faults.append(f"{name} belongs to no linear layer of this model that can be adapted")
             elif self._config.targets(canonical) is False:
                 faults.append(f"{name} belongs to a module that {self._config.source} does not target")
@@ -147,8 +147,8 @@ class AdapterFile:
         for module in self._modules:
             if self._config.rank(module) > max_rank:
                 raise UnsupportedModel(
-                    f"{self._config.source}: the rank at {module} is {self._config.rank(module)}, but this engine takes "
-                    f"at most {max_rank}; raise max_lora_rank"
+                    f"{self._config.source}: the rank at {module} is {self._config.rank(module)}, and this engine "
+                    f"takes at most {max_rank}; raise max_lora_rank"
                 )
 
 
@@ -157,7 +157,7 @@ def _open(folder: Path) -> Any:
     if not path.is_file():
         if (folder / PICKLED).is_file():
             raise CheckpointError(
-                f"{folder} holds only pickled weights ({PICKLED}), which can run code when opened and are never loaded; "
+                f"{folder} holds only pickled weights ({PICKLED}), which can run code and are never loaded; "
                 "save the adapter as safetensors"
             )
         raise CheckpointError(f"{folder} holds no {WEIGHTS}; an adapter's folder needs it beside its settings")

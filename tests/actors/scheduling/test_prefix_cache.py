@@ -55,3 +55,13 @@ def test_a_page_is_not_given_a_second_history():
     cache.insert(b"x", 1)
     with pytest.raises(AssertionError, match="page 1 is rewritten"):
         cache.insert(b"y", 1)
+
+
+def test_only_equal_adapters_and_equal_salts_share_pages() -> None:
+    roots = [
+        PageChain(salt, adapter).digest(0, [1, 2], 2)
+        for salt in (None, "", "a")
+        for adapter in (None, 0, 1, 256, 2**40)
+    ]
+    assert len(set(roots)) == len(roots)
+    assert PageChain("a", 256).digest(0, [1, 2], 2) == PageChain("a", 256).digest(0, [1, 2], 2)

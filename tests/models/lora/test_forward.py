@@ -86,7 +86,9 @@ def test_the_merged_models_differ(world: World) -> None:
 def test_three_adapters_and_the_base_generate_as_the_merged_models_do_in_one_batch(world: World) -> None:
     rig = world.rig()
     batch = Batch(rig.executor, rig.capacity.page_size, range(96))
-    sequences = {adapter: batch.sit(seat, prompt(11 + seat, seat), adapter=adapter) for seat, adapter in enumerate(world.models)}
+    sequences = {
+        adapter: batch.sit(seat, prompt(11 + seat, seat), adapter=adapter) for seat, adapter in enumerate(world.models)
+    }
     batch.step(*((sequence, sequence.num_prompt_tokens) for sequence in sequences.values()))
     for _ in range(63):
         batch.step(*((sequence, 1) for sequence in sequences.values()))

@@ -25,9 +25,7 @@ def test_every_row_is_in_the_group_of_its_adapter_and_in_no_other(
         rows = range(len(owner)) if group.rows is None else group.rows
         assert list(rows) == [row for row, adapter in enumerate(owner) if adapter == group.adapter]
         places = range(len(sample_rows)) if group.sampled is None else group.sampled
-        assert [sample_rows[place] for place in places] == [
-            row for row in sample_rows if owner[row] == group.adapter
-        ]
+        assert [sample_rows[place] for place in places] == [row for row in sample_rows if owner[row] == group.adapter]
 
 
 def test_a_batch_of_one_adapter_needs_no_index() -> None:

@@ -198,7 +198,7 @@ class Kernels(Protocol):
         ...
 
     def add_low_rank(self, outputs: Tensor, inputs: Tensor, additions: Sequence[LowRankRows]) -> None:
-        """Add up (down x) to `outputs` [tokens, out], in place, for the rows x of `inputs` [tokens, in] that have it."""
+        """Add up (down x) to `outputs` [tokens, out], in place, for some rows x of `inputs` [tokens, in]."""
         ...
 
     def embed(self, token_ids: Tensor, table: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """A folder of quantised weights, seen as the plain ones that they stand for."""
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -107,7 +108,9 @@ def _modules(stored: SafetensorsCheckpoint) -> dict[str, dict[str, Stored]]:
     modules: dict[str, dict[str, Stored]] = {}
     for name in stored.names():
         module, _, part = name.rpartition(".")
-        modules.setdefault(module, {})[part] = Stored(stored.type(name), stored.shape(name))
+        modules.setdefault(module, {})[part] = Stored(
+            stored.type(name), stored.shape(name), partial(stored.packed, name)
+        )
     return modules
 
 

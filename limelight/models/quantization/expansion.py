@@ -83,3 +83,13 @@ def expand_rows(
                 block.sub_(zeros[start:stop].index_select(1, columns))
             block.mul_(scales[start:stop].index_select(1, columns))
     return weight
+
+
+def rows_of_blocks(scales: Tensor, outputs: int, block_rows: int) -> Tensor:
+    """[blocks of rows, blocks of columns] -> [out, blocks of columns], the last block cut off where `out` ends."""
+    return scales.repeat_interleave(block_rows, 0)[:outputs]
+
+
+def per_row(scales: Tensor, outputs: int) -> Tensor:
+    """One number, or one for each output, in any shape -> [out, 1]."""
+    return scales.reshape(-1, 1).expand(outputs, 1)

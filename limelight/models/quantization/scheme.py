@@ -9,13 +9,19 @@ from torch import Tensor
 FLOATS = ("F16", "BF16", "F32")
 """Types of scales."""
 FP8 = ("F8_E4M3", "F8_E5M2")
+EXPONENTS = "F8_E8M0"
+"""Powers of two, as scales."""
 
 
 class Stored(NamedTuple):
-    """A tensor as the header of its file describes it; `type` is safetensors' name ("I32", "F8_E4M3")."""
+    """A tensor as the header of its file describes it; `type` is safetensors' name ("I32", "F8_E4M3").
+
+    `read` reads it, which only those of a few numbers are worth before a weight is asked for.
+    """
 
     type: str
     shape: tuple[int, ...]
+    read: Callable[[], Tensor]
 
 
 class Wanted(NamedTuple):

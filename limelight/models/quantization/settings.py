@@ -6,15 +6,20 @@ from pathlib import Path
 from limelight.errors import UnsupportedModel
 from limelight.models.fields import Fields, read_json_object
 from limelight.models.quantization.awq import read_awq
+from limelight.models.quantization.compressed_tensors import read_compressed_tensors
+from limelight.models.quantization.fp8 import read_fp8, read_modelopt
 from limelight.models.quantization.gptq import read_gptq
 from limelight.models.quantization.scheme import QuantizationFormat
 
 SECTIONS = ("quantization_config", "compression_config")
-FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
-"""Files of AutoGPTQ and AutoAWQ, and the method that one without `quant_method` means."""
+FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
+"""Files of AutoGPTQ, AutoAWQ and ModelOpt, and the method that one without `quant_method` means."""
 METHODS: dict[str, Callable[[Fields], QuantizationFormat]] = {
     "gptq": read_gptq,
     "awq": read_awq,
+    "compressed-tensors": read_compressed_tensors,
+    "fp8": read_fp8,
+    "modelopt": read_modelopt,
 }
 READ_BY_FAMILY = {"gpt_oss": "mxfp4"}
 """Methods that a family of models is always stored in and reads by itself."""

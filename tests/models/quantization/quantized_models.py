@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from limelight.models.quantization.scheme import Stored
+
 Packed = tuple[dict[str, Tensor], Tensor]
 """Parts by their names in the module, and the float32 weight that they stand for."""
 Packer = Callable[[str, Tensor], Packed | None]
@@ -112,6 +114,16 @@ def awq_gemv_parts(quantized: Levels, group_size: int) -> dict[str, Tensor]:
         "qzeros": pack_rows(torch.nn.functional.pad(quantized.zeros, padding), 4),
         "scales": torch.nn.functional.pad(quantized.scales, padding),
     }
+
+
+def stored_as(parts: dict[str, Tensor]) -> dict[str, Stored]:
+    """What the header of a file says of these tensors."""
+    names = {
+        torch.int64: "I64", torch.int32: "I32", torch.int8: "I8", torch.uint8: "U8", torch.float32: "F32",
+        torch.float16: "F16", torch.bfloat16: "BF16", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
+        torch.float8_e8m0fnu: "F8_E8M0",
+    }  # fmt: skip
+    return {name: Stored(names[tensor.dtype], tuple(tensor.shape), tensor.clone) for name, tensor in parts.items()}
 
 
 def save_quantized(model: Any, folder: Path, settings: dict[str, Any] | None, pack: Packer) -> None:

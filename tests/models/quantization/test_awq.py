@@ -10,7 +10,6 @@ import torch
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.fields import Fields
 from limelight.models.quantization.awq import AwqFormat, read_awq
-from limelight.models.quantization.scheme import Stored
 from tests.models.quantization.quantized_models import (
     Packed,
     awq_gemv_parts,
@@ -18,16 +17,12 @@ from tests.models.quantization.quantized_models import (
     of_layers,
     quantize,
     save_quantized,
+    stored_as,
 )
 from tests.models.quantization.same_logits import assert_same_as_transformers
 from tests.models.tiny_models import tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-
-
-def stored_as(parts: dict[str, torch.Tensor]) -> dict[str, Stored]:
-    names = {torch.int32: "I32", torch.float16: "F16"}
-    return {name: Stored(names[tensor.dtype], tuple(tensor.shape)) for name, tensor in parts.items()}
 
 
 def test_a_word_worked_out_by_hand() -> None:

@@ -13,19 +13,20 @@ from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.checkpoint import open_checkpoint
 from limelight.models.fields import Fields
 from limelight.models.quantization.gptq import GptqFormat, read_gptq
-from limelight.models.quantization.scheme import Stored
-from tests.models.quantization.quantized_models import Packed, gptq_parts, of_layers, quantize, save_quantized
+from tests.models.quantization.quantized_models import (
+    Packed,
+    gptq_parts,
+    of_layers,
+    quantize,
+    save_quantized,
+    stored_as,
+)
 from tests.models.quantization.same_logits import assert_same_as_transformers
 from tests.models.tiny_models import tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 WIDE = {"intermediate_size": 64, "num_key_value_heads": 4}
 """Sizes that three bits divide, too."""
-
-
-def stored_as(parts: dict[str, torch.Tensor]) -> dict[str, Stored]:
-    names = {torch.int32: "I32", torch.float16: "F16"}
-    return {name: Stored(names[tensor.dtype], tuple(tensor.shape)) for name, tensor in parts.items()}
 
 
 def test_a_word_worked_out_by_hand() -> None:

@@ -167,7 +167,7 @@ def _dot_product(
     if grouped:
         keys = keys.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1)
         values = values.repeat_interleave(queries.shape[1] // values.shape[1], dim=1)
-    scores = torch.matmul(queries, keys.transpose(2, 3)).float() * settings.scale
+    scores = torch.matmul(queries.float(), keys.float().transpose(2, 3)) * settings.scale
     scores = torch.tanh(scores / settings.soft_cap) * settings.soft_cap
     if is_causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)

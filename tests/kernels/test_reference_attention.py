@@ -104,6 +104,20 @@ def test_decodes_of_very_different_lengths_are_attended_in_groups(kernels: Refer
     assert len(kernels.plan(batch, kv).work(8)) == 1  # within a window they are all alike
 
 
+def test_capped_scores_are_not_rounded_in_bfloat16(kernels: ReferenceKernels) -> None:
+    """Near 100 bfloat16 has steps of 0.5, and a difference of 0.5 between scores is one of 65 % between weights."""
+    batch = batch_of(BATCHES["mixed"])
+    exact = written(kernels, batch, 2, 8, seed=1)
+    kv = pool(kernels, 2, 8, torch.bfloat16)
+    kv.layers[0].copy_(exact.layers[0] * 10)
+    exact.layers[0].copy_(kv.layers[0])
+    queries = (random(len(batch.positions), 4, 8) * 10).bfloat16()
+    settings = AttentionSettings(scale=0.5, soft_cap=50.0)
+    ours = kernels.attend(kv, 0, queries, kernels.plan(batch, kv), settings)
+    expected = torch.from_numpy(attention_by_hand(queries, exact, 0, batch, settings))
+    torch.testing.assert_close(ours.double(), expected, atol=0.05, rtol=1e-2)
+
+
 def test_attention_in_bfloat16_keeps_its_dtype(kernels: ReferenceKernels) -> None:
     batch = batch_of(BATCHES["mixed"])
     exact = written(kernels, batch, 2, 8, seed=1)

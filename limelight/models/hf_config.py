@@ -58,7 +58,7 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
         head_dim=head_dim,
         vocab_size=vocab_size,
         max_position_embeddings=positions,
-        rms_norm_epsilon=config.number("rms_norm_eps", 0.0, 1.0, 1e-6),
+        rms_norm_epsilon=config.number("rms_norm_eps", 0.0, 1.0, defaults.rms_norm_epsilon),
         rope=read_rope(
             config, head_dim, positions, default_theta=defaults.rope_theta, partial_rotary=defaults.partial_rotary
         ),

@@ -29,6 +29,7 @@ class ConfigDefaults:
     rope_theta: float = 10_000.0
     tie_word_embeddings: bool = False
     partial_rotary: bool = False
+    rms_norm_epsilon: float = 1e-6
     eos_token_id: int | None = 2
     bos_token_id: int | None = 1
 

@@ -43,7 +43,9 @@ def _refine(spec: ModelSpec, config: Fields) -> ModelSpec:
 PHI3 = Family(
     title="Phi 3, 3.5 and 4",
     architectures=("phi3",),
-    defaults=ConfigDefaults(max_position_embeddings=4096, partial_rotary=True, eos_token_id=32_000),
+    defaults=ConfigDefaults(
+        max_position_embeddings=4096, partial_rotary=True, rms_norm_epsilon=1e-5, eos_token_id=32_000
+    ),
     refine=_refine,
     parameter_shapes=parameter_shapes,
     build_layer=build_layer,

@@ -188,13 +188,19 @@ class _Header:
         item_kind = self.scalar("I")
         count = self.scalar("Q")
         self.array_values_left -= count
-        if self.array_values_left < 0 or count > self.size - self.position:
+        if self.array_values_left < 0 or count * self.smallest(item_kind) > self.size - self.position:
             raise CheckpointError(f"{self.path}: {key} claims {count} values, more than the file can hold")
         if item_kind in SCALARS:
             return self.scalars(SCALARS[item_kind], count)
         if item_kind == STRING:
             return [self.string(self.size) for _ in range(count)]
         return [self.value(item_kind, key, nesting - 1) for _ in range(count)]
+
+    def smallest(self, kind: int) -> int:
+        """Bytes that a value of the type with number `kind` takes at least."""
+        # The length of an empty string, and the type and length of an empty array.
+        lengths = {STRING: 8, ARRAY: 12}
+        return lengths.get(kind) or struct.calcsize(SCALARS.get(kind, "B"))
 
     def scalar(self, code: str) -> Any:
         """The next number."""

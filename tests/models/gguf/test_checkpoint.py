@@ -9,19 +9,15 @@ import torch
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.checkpoint import check_parameters, open_checkpoint
-from limelight.models.gguf.blocks import to_float32
 from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.gguf.file import GgufFile
 from limelight.models.hub import embedded_model
 from limelight.models.spec import RopeScaling
+from tests.models.gguf.stored_blocks import FORMAT_OF, stored, values_of
+from tests.models.gguf.written_models import finish, interleaved_rows
 
 HIDDEN, MLP, HEADS, KV_HEADS, HEAD_DIM, VOCAB, LAYERS = 64, 96, 4, 2, 16, 40, 2
 F32 = gguf.GGMLQuantizationType.F32
-
-
-def permuted(weight: np.ndarray, num_heads: int) -> np.ndarray:
-    """The order that llama.cpp's converter gives to query and key rows."""
-    return weight.reshape(num_heads, 2, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
 def hugging_face_tensors(*, tied: bool = False, biases: bool = False) -> dict[str, np.ndarray]:
@@ -95,14 +91,11 @@ def write(
     change(writer)
     for name, tensor in tensors.items():
         heads = {"q_proj": HEADS, "k_proj": KV_HEADS}.get(name.split(".")[-2]) if name.startswith("model.l") else None
-        value = permuted(tensor, heads) if heads else tensor
+        value = interleaved_rows(tensor, heads) if heads else tensor
         kind = matrices if value.ndim == 2 else F32
         converted = gguf_name(name) if name.startswith(("model.", "lm_head.")) else name
         writer.add_tensor(converted, gguf.quants.quantize(value, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -144,18 +137,51 @@ def test_tensors_equal_those_that_transformers_reads_from_the_same_file(tmp_path
         assert torch.equal(checkpoint.tensor(name), tensor), name
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0", "F16", "BF16"])
+@pytest.mark.parametrize("kind", FORMAT_OF)
 def test_stored_blocks_are_in_the_same_order_as_the_values(tmp_path: Path, kind: str) -> None:
+    """Rows of queries and keys are as they were before the converter interleaved them, whatever they are stored as."""
+    random = np.random.default_rng(7)
+    shapes = {"attn_q": (HEADS * HEAD_DIM, 256), "attn_k": (KV_HEADS * HEAD_DIM, 256), "ffn_gate_exps": (3, 4, 256)}
+    originals = {name: stored(random.normal(size=shape).astype(np.float32), kind) for name, shape in shapes.items()}
+
+    def add(writer: gguf.GGUFWriter) -> None:
+        for name, heads in (("attn_q", HEADS), ("attn_k", KV_HEADS), ("ffn_gate_exps", 0)):
+            rows = interleaved_rows(originals[name], heads) if heads else originals[name]
+            writer.add_tensor(f"blk.5.{name}.weight", rows, raw_dtype=gguf.GGMLQuantizationType[kind])
+
+    checkpoint = GgufCheckpoint(write(tmp_path / "m.gguf", hugging_face_tensors(), change=add))
+    for gguf_name, name in (("attn_q", "self_attn.q_proj"), ("attn_k", "self_attn.k_proj")):
+        blocks = checkpoint.stored(f"model.layers.5.{name}.weight")
+        assert (blocks.format, blocks.shape) == (kind, shapes[gguf_name])
+        np.testing.assert_array_equal(blocks.rows.numpy(), originals[gguf_name])
+        expected = values_of(originals[gguf_name], kind)
+        np.testing.assert_array_equal(checkpoint.tensor(f"model.layers.5.{name}.weight").numpy(), expected)
+    experts = checkpoint.tensor("blk.5.ffn_gate_exps.weight")
+    assert experts.shape == (3, 4, 256)
+    np.testing.assert_array_equal(experts.numpy(), values_of(originals["ffn_gate_exps"], kind).reshape(3, 4, 256))
+
+
+def test_a_vector_in_a_block_format_is_one_row(tmp_path: Path) -> None:
+    values = np.random.default_rng(8).normal(size=64).astype(np.float32)
+    kind = gguf.GGMLQuantizationType.Q8_0
+
+    def add(name: str) -> Callable[[gguf.GGUFWriter], None]:
+        return lambda writer: writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+
     tensors = hugging_face_tensors()
-    checkpoint = GgufCheckpoint(write(tmp_path / "m.gguf", tensors, gguf.GGMLQuantizationType[kind]))
-    for name in ("self_attn.q_proj", "self_attn.k_proj", "mlp.down_proj"):
-        stored = checkpoint.stored(f"model.layers.1.{name}.weight")
-        expected = gguf.quants.quantize(tensors[f"model.layers.1.{name}.weight"], gguf.GGMLQuantizationType[kind])
-        assert stored.format == kind
-        assert stored.shape == tensors[f"model.layers.1.{name}.weight"].shape
-        np.testing.assert_array_equal(stored.rows.numpy(), expected.view(np.uint8))
-        values = to_float32(stored.rows, stored.format, stored.shape)
-        assert torch.equal(values, checkpoint.tensor(f"model.layers.1.{name}.weight"))
+    checkpoint = GgufCheckpoint(write(tmp_path / "m.gguf", tensors, change=add("blk.5.ffn_norm.weight")))
+    vector = checkpoint.tensor("model.layers.5.post_attention_layernorm.weight")
+    np.testing.assert_allclose(vector.numpy(), values, atol=0.02)
+    write(tmp_path / "q.gguf", tensors, change=add("blk.5.attn_q.bias"))
+    with pytest.raises(CheckpointError, match=r"blk\.5\.attn_q\.bias is a vector stored as Q8_0"):
+        open_checkpoint(tmp_path / "q.gguf")
+
+
+def test_two_names_of_one_tensor_are_refused(tmp_path: Path) -> None:
+    sinks = {"blk.0.attn_sinks.weight": np.ones(4, np.float32), "blk.0.attn_sinks": np.ones(4, np.float32)}
+    write(tmp_path / "m.gguf", hugging_face_tensors() | sinks)
+    with pytest.raises(CheckpointError, match=r"both blk\.0\.attn_sinks\.weight and blk\.0\.attn_sinks,"):
+        open_checkpoint(tmp_path / "m.gguf")
 
 
 def test_the_metadata_becomes_the_specification(tmp_path: Path) -> None:
@@ -234,7 +260,7 @@ def test_linear_and_yarn_scaling_are_read(tmp_path: Path) -> None:
     assert (yarn.scaling, yarn.factor, yarn.original_max_position_embeddings) == (RopeScaling.YARN, 4.0, 32)
     assert yarn.attention_factor == pytest.approx(1.1386294)
     write(tmp_path / "u.gguf", tensors, change=scaled("longrope"))
-    with pytest.raises(UnsupportedModel, match="'longrope'; Limelight knows none, linear and yarn"):
+    with pytest.raises(UnsupportedModel, match="'longrope'; Limelight knows none, linear, yarn, and longrope by its"):
         open_checkpoint(tmp_path / "u.gguf")
 
 
@@ -267,6 +293,8 @@ def test_a_per_layer_list_of_equal_values_is_one_value(tmp_path: Path) -> None:
         ({"attention.head_count": 2}, "attn_q.weight has 64 rows; .* make 32|rope.dimension_count"),
         ({"attention.head_count": 8, "rope.dimension_count": None}, "attn_k.weight has 32 rows"),
         ({"context_length": 0}, "llama.context_length is 0"),
+        ({"feed_forward_length": [MLP] * 2000}, "a list must have one value for each of 1 to 1024 layers"),
+        ({"expert_count": 5000}, "llama.expert_count is 5000; it must be an integer from 0 to 4096"),
     ],
 )
 def test_an_impossible_value_is_named_with_its_field(tmp_path: Path, sizes: dict[str, Any], message: str) -> None:
@@ -277,15 +305,12 @@ def test_an_impossible_value_is_named_with_its_field(tmp_path: Path, sizes: dict
 
 def test_other_architectures_and_kinds_of_file_are_named(tmp_path: Path) -> None:
     tensors = hugging_face_tensors()
-    write(tmp_path / "a.gguf", tensors, architecture="gemma3")
-    with pytest.raises(UnsupportedModel, match="'gemma3'; Limelight runs GGUF files of the architectures llama"):
+    write(tmp_path / "a.gguf", tensors, architecture="mamba")
+    with pytest.raises(UnsupportedModel, match="'mamba'; Limelight runs GGUF files of the architectures llama, qwen2"):
         open_checkpoint(tmp_path / "a.gguf")
     write(tmp_path / "e.gguf", tensors, expert_count=8)
     with pytest.raises(UnsupportedModel, match="expert_count is 8"):
         open_checkpoint(tmp_path / "e.gguf")
-    write(tmp_path / "s.gguf", tensors, change=lambda writer: writer.add_uint16("split.count", 3))
-    with pytest.raises(UnsupportedModel, match="one part of 3; merge them with `llama-gguf-split --merge`"):
-        open_checkpoint(tmp_path / "s.gguf")
     write(tmp_path / "t.gguf", tensors, change=lambda writer: writer.add_string("general.type", "adapter"))
     with pytest.raises(UnsupportedModel, match=r"general\.type is 'adapter'"):
         open_checkpoint(tmp_path / "t.gguf")
@@ -299,10 +324,10 @@ def test_a_file_without_an_embedding_is_no_language_model(tmp_path: Path) -> Non
 
 
 def test_a_tensor_without_a_hugging_face_name_is_reported_as_unused(tmp_path: Path) -> None:
-    tensors = hugging_face_tensors() | {"blk.0.attn_sinks.weight": np.ones(4, np.float32)}
+    tensors = hugging_face_tensors() | {"blk.0.attn_rel_b.weight": np.ones(4, np.float32)}
     checkpoint = open_checkpoint(write(tmp_path / "m.gguf", tensors))
     required = {name: value.shape for name, value in hugging_face_tensors().items()}
-    with pytest.raises(CheckpointError, match=r"1 unused: blk\.0\.attn_sinks\.weight"):
+    with pytest.raises(CheckpointError, match=r"1 unused: blk\.0\.attn_rel_b\.weight"):
         check_parameters(checkpoint, required)
 
 
@@ -324,6 +349,6 @@ def test_tensors_of_the_default_model_equal_those_of_the_gguf_package() -> None:
         kind = gguf.GGMLQuantizationType[tensor.format.name]
         ours = checkpoint.tensor(names[tensor.name]).numpy()
         num_heads = heads.get(tensor.name.split(".")[-2])
-        ours = permuted(ours, num_heads) if num_heads else ours
+        ours = interleaved_rows(ours, num_heads) if num_heads else ours
         expected = gguf.quants.dequantize(content[:2000], kind).reshape(-1, *tensor.shape[1:])
         np.testing.assert_array_equal(ours[:2000], expected, err_msg=tensor.name)

@@ -12,6 +12,7 @@ from limelight.errors import CheckpointError, ModelError, UnsupportedModel
 from limelight.models.gguf.blocks import FORMATS, to_float32
 from limelight.models.gguf.file import MAX_ARRAY_VALUES, GgufFile
 from tests.models.gguf.stored_blocks import stored, values_of
+from tests.models.gguf.written_models import finish
 
 U32, STRING, ARRAY = 4, 8, 9
 
@@ -77,10 +78,7 @@ def written(path: Path, alignment: int | None = None) -> dict[str, np.ndarray]:
         raw = stored(random.normal(size=(3, 256)).astype(np.float32), number_format.name)
         writer.add_tensor(f"blk.{number_format.name}", raw, raw_dtype=gguf.GGMLQuantizationType(code))
         values[number_format.name] = values_of(raw, number_format.name)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return values
 
 

@@ -11,6 +11,7 @@ DEVICES = ("auto", "cpu", "cuda")
 MAX_SPECULATIVE_TOKENS = 32
 MAX_PROMPT_LOOKUP = 16
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+MODEL_IMPLS = ("auto", "native", "transformers")
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +23,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         served_model_name: the name in the API; default: the model's own.
         device: "auto" (CUDA where there is a GPU), "cpu" or "cuda".
         dtype: "auto" (float32 on the CPU, the checkpoint's on a GPU), "float32", "bfloat16" or "float16".
+        model_impl: whose layers run: "native" (Limelight's own), "transformers" (its modules over Limelight's pages;
+            folders only), or "auto": native for the families that have them, else transformers.
         max_model_len: context length in tokens; default: the model's, shortened to what the KV pool can hold.
         max_num_seqs: sequences that run at once (seats).
         max_num_batched_tokens: token budget of one step; a longer prompt is prefilled in chunks.
@@ -46,6 +49,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     served_model_name: str | None = None
     device: str = "auto"
     dtype: str = "auto"
+    model_impl: str = "auto"
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
@@ -64,6 +68,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _one_of("device", self.device, DEVICES)
         _one_of("dtype", self.dtype, DTYPES)
+        _one_of("model_impl", self.model_impl, MODEL_IMPLS)
         _at_least("max_model_len", self.max_model_len, 2)
         _at_least("max_num_seqs", self.max_num_seqs, 1)
         _at_least("max_num_requests", self.max_num_requests, 1)
@@ -102,6 +107,7 @@ class EngineOptions(TypedDict, total=False):
     served_model_name: str | None
     device: str
     dtype: str
+    model_impl: str
     max_model_len: int | None
     max_num_seqs: int
     max_num_batched_tokens: int

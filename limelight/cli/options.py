@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from limelight import __version__
-from limelight.config import DEVICES, DTYPES, EngineConfig
+from limelight.config import DEVICES, DTYPES, MODEL_IMPLS, EngineConfig
 from limelight.errors import ConfigError
 from limelight.generation import SamplingParams
 
@@ -273,6 +273,12 @@ def _engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API. Default: its own")
     group.add_argument("--device", choices=DEVICES, default="auto", help="where to compute")
     group.add_argument("--dtype", choices=DTYPES, default="auto", help="what to compute in")
+    group.add_argument(
+        "--model-impl",
+        choices=MODEL_IMPLS,
+        default="auto",
+        help="whose layers to run: Limelight's own, those of transformers (any decoder), or its own where it has them",
+    )
     group.add_argument(
         "--max-model-len",
         type=int,

@@ -108,7 +108,7 @@ def check_parameters(checkpoint: Checkpoint, required: Mapping[str, tuple[int, .
     )
 
     faults = [
-        f"{len(faulty)} {kind}: {_listed(faulty)}"
+        f"{len(faulty)} {kind}: {listed(faulty)}"
         for kind, faulty in (("missing", missing), ("misshapen", misshapen), ("unused", unused))
         if faulty
     ]
@@ -125,7 +125,8 @@ def _adds_nothing(checkpoint: Checkpoint, name: str) -> bool:
     return not bool(checkpoint.tensor(name).any())
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
     names = list(names)
     rest = len(names) - MAX_NAMED
     return ", ".join(names[:MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

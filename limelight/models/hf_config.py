@@ -46,7 +46,7 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
     head_dim = _head_dim(config, hidden_size, num_heads, defaults)
     vocab_size = config.integer("vocab_size", 1, MAX_VOCAB)
     positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, defaults.max_position_embeddings)
-    generation = _generation_fields(folder)
+    generation = generation_fields(folder)
     common = ModelSpec(
         architecture=architecture,
         source=str(path),
@@ -66,7 +66,7 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
         eos_token_ids=_token_ids(config, "eos_token_id", vocab_size, defaults.eos_token_id)
         | generation.token_ids("eos_token_id", vocab_size),
         bos_token_id=min(_token_ids(config, "bos_token_id", vocab_size, defaults.bos_token_id), default=None),
-        dtype=_dtype(config) or stored_dtype,
+        dtype=stated_dtype(config) or stored_dtype,
     )
     return family.refine(common, config)
 
@@ -79,7 +79,7 @@ def read_sampling_defaults(folder: Path) -> SamplingDefaults:
     Raises:
         CheckpointError: a value is out of range.
     """
-    fields = _generation_fields(folder)
+    fields = generation_fields(folder)
 
     def number(name: str, low: float, high: float) -> float | None:
         return fields.number(name, low, high) if name in fields else None
@@ -94,7 +94,8 @@ def read_sampling_defaults(folder: Path) -> SamplingDefaults:
     )
 
 
-def _generation_fields(folder: Path) -> Fields:
+def generation_fields(folder: Path) -> Fields:
+    """`generation_config.json`, or nothing where the folder has none."""
     path = folder / "generation_config.json"
     return Fields(read_json_object(path) if path.is_file() else {}, str(path))
 
@@ -147,6 +148,7 @@ def _token_ids(config: Fields, name: str, vocab_size: int, default: int | None) 
     return frozenset({default} if default is not None and default < vocab_size else ())
 
 
-def _dtype(config: Fields) -> str | None:
+def stated_dtype(config: Fields) -> str | None:
+    """What `config.json` says the weights are in, or None."""
     name = (config.text("dtype") or config.text("torch_dtype") or "").removeprefix("torch.")
     return name if name in DTYPES else None

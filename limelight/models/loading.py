@@ -1,8 +1,10 @@
 """From an `EngineConfig` to a `LoadedModel`: files, device, weights, memory plan, KV pool, warm-up. Blocking."""
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,17 +13,14 @@ from limelight.errors import ConfigError
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
 from limelight.models.chat_format import chat_format_from_gguf, load_chat_format
-from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
-from limelight.models.decoder import Decoder, parameter_shapes, weights_bytes
 from limelight.models.free_memory import free_memory_bytes
-from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.gguf.vocabulary import vocabulary_from_gguf
 from limelight.models.hub import DEFAULT_SAMPLING, model_name, resolve
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.loaded_model import ChatFormat, LoadedModel
 from limelight.models.lora.adapter_table import AdapterTable
 from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_memory
-from limelight.models.spec import ModelSpec
+from limelight.models.source import Source, open_source
 from limelight.models.step_executor import TorchStepExecutor
 from limelight.models.vocabulary import TokenizersVocabulary, load_vocabulary
 from limelight.progress import Report
@@ -37,18 +36,17 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     """
     device = choose_device(config.device)
     path = resolve(config.model, config.revision, report)
-    checkpoint = open_checkpoint(path)
-    spec = checkpoint.spec
-    dtype = choose_dtype(config.dtype, spec.dtype, device)
+    source = open_source(path, config.model_impl)
+    outline = source.outline
+    dtype = choose_dtype(config.dtype, outline.dtype, device)
     kernels = select_kernels(device)
-    check_parameters(checkpoint, parameter_shapes(spec))
-    for note in spec.notes:
+    for note in outline.notes:
         report(note, None)
-    plan = _plan(config, spec, kernels, dtype)
+    plan = _plan(config, source, kernels, dtype)
 
     with ThreadPoolExecutor(1, thread_name_prefix="limelight-load") as beside:
-        text = beside.submit(_text_side, path, checkpoint)
-        model = _load_weights(checkpoint, kernels, dtype, plan.max_model_len, report)
+        text = beside.submit(_text_side, path, source.gguf_metadata)
+        model = source.load(kernels, dtype, plan.max_model_len, report)
         vocabulary, chat_format = text.result()
 
     capacity = Capacity(
@@ -57,9 +55,9 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         num_seats=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=plan.max_model_len,
-        vocab_size=spec.vocab_size,
+        vocab_size=outline.vocab_size,
     )
-    kv = allocate_kv_cache(kernels, kv_layout(spec, plan.num_pages, plan.page_size, dtype))
+    kv = allocate_kv_cache(kernels, kv_layout(outline, plan.num_pages, plan.page_size, dtype))
     adapters = AdapterTable(model.adaptable, dtype, kernels.device, config.max_lora_rank, partial(_free_bytes, kernels))
     executor = TorchStepExecutor(model, kernels, kv, capacity, adapters.weights)
     report("warming up", None)
@@ -70,8 +68,8 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         chat_format=chat_format,
         executor=executor,
         capacity=capacity,
-        eos_token_ids=spec.eos_token_ids | vocabulary.eos_token_ids,
-        defaults=DEFAULT_SAMPLING if config.model is None else checkpoint.sampling_defaults,
+        eos_token_ids=outline.eos_token_ids | vocabulary.eos_token_ids,
+        defaults=DEFAULT_SAMPLING if config.model is None else source.sampling_defaults,
         memory_plan=plan.table(),
         adapters=adapters,
     )
@@ -111,19 +109,20 @@ def warm_up(executor: TorchStepExecutor, capacity: Capacity) -> None:
     executor.submit(Step(number=0, chunks=(), released=(0,)))()
 
 
-def _plan(config: EngineConfig, spec: ModelSpec, kernels: Kernels, dtype: torch.dtype) -> MemoryPlan:
+def _plan(config: EngineConfig, source: Source, kernels: Kernels, dtype: torch.dtype) -> MemoryPlan:
     """Divide the memory that is free now, before anything is loaded."""
-    if config.max_model_len is not None and config.max_model_len > spec.longest_context:
+    outline = source.outline
+    if config.max_model_len is not None and config.max_model_len > outline.longest_context:
         raise ConfigError(
-            f"max_model_len is {config.max_model_len:,}, but the model's positions end at {spec.longest_context:,}; "
-            f"use at most {spec.longest_context:,}"
+            f"max_model_len is {config.max_model_len:,}, but the model's positions end at {outline.longest_context:,}; "
+            f"use at most {outline.longest_context:,}"
         )
     on_cpu = kernels.device.type == "cpu"
     return plan_memory(
-        weights_bytes=weights_bytes(spec, kernels, dtype),
-        page_bytes=kv_layout(spec, 1, config.page_size, dtype).page_bytes,
+        weights_bytes=source.weights_bytes(kernels, dtype),
+        page_bytes=kv_layout(outline, 1, config.page_size, dtype).page_bytes,
         page_size=config.page_size,
-        context_length=spec.max_position_embeddings,
+        context_length=outline.max_position_embeddings,
         max_model_len=config.max_model_len,
         kv_cache_bytes=config.kv_cache_bytes,
         free_bytes=_free_bytes(kernels),
@@ -139,20 +138,8 @@ def _free_bytes(kernels: Kernels) -> int | None:
     return torch.cuda.mem_get_info(kernels.device)[0]
 
 
-def _load_weights(
-    checkpoint: Checkpoint, kernels: Kernels, dtype: torch.dtype, num_positions: int, report: Report
-) -> Decoder:
-    def read(name: str) -> torch.Tensor:
-        return checkpoint.tensor(name).to(kernels.device, dtype)
-
-    with torch.inference_mode():
-        return Decoder(
-            checkpoint.spec, read, kernels, num_positions, lambda fraction: report("loading weights", fraction)
-        )
-
-
-def _text_side(path: Path, checkpoint: Checkpoint) -> tuple[TokenizersVocabulary, ChatFormat]:
+def _text_side(path: Path, gguf_metadata: Mapping[str, Any] | None) -> tuple[TokenizersVocabulary, ChatFormat]:
     """Vocabulary and chat template, from the same files as the weights."""
-    if isinstance(checkpoint, GgufCheckpoint):
-        return vocabulary_from_gguf(checkpoint.metadata), chat_format_from_gguf(checkpoint.metadata)
+    if gguf_metadata is not None:
+        return vocabulary_from_gguf(gguf_metadata), chat_format_from_gguf(gguf_metadata)
     return load_vocabulary(path), load_chat_format(path)

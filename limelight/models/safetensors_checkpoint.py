@@ -38,27 +38,23 @@ class _Entry(NamedTuple):
     type: str
 
 
-class SafetensorsCheckpoint:
-    """See `Checkpoint`. Files stay mapped while this object or any of its tensors lives."""
+class SafetensorsFiles:
+    """The tensors of a folder, whatever model they make. Files stay mapped while this object or any tensor lives."""
 
     def __init__(self, folder: Path) -> None:
         """Open every shard and check it against the index.
 
         Raises:
             CheckpointError: a file is missing, corrupt, or contradicts another.
-            UnsupportedModel: `config.json` describes something that Limelight does not run.
         """
         shards = _open_shards(folder)
         self.files = tuple(shards)
-        stored = {name: _entry(shard, name) for shard in shards.values() for name in shard.keys()}  # noqa: SIM118
-        self.spec = read_spec(folder, _stored_dtype(stored))
-        self._entries = _text_entries(stored, self.spec)
-        self.stored_bytes = sum(
-            math.prod(entry.shape) * ELEMENT_BYTES.get(entry.type, 1) for entry in self._entries.values()
-        )
-        self.sampling_defaults = read_sampling_defaults(folder)
-        if self.spec.tie_word_embeddings and HEAD in self._entries:
-            self._settle_tie(self._entries[HEAD])
+        self._entries = {name: _entry(shard, name) for shard in shards.values() for name in shard.keys()}  # noqa: SIM118
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all tensors as stored."""
+        return sum(math.prod(entry.shape) * ELEMENT_BYTES.get(entry.type, 1) for entry in self._entries.values())
 
     def names(self) -> Collection[str]:
         """Names of all tensors."""
@@ -94,6 +90,24 @@ class SafetensorsCheckpoint:
         except SafetensorError as error:
             raise CheckpointError(f"{name} is stored as {entry.type}, which cannot be read ({error})") from error
         return tensor
+
+
+class SafetensorsCheckpoint(SafetensorsFiles):
+    """See `Checkpoint`."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the files and read the settings beside them.
+
+        Raises:
+            CheckpointError: a file is missing, corrupt, or contradicts another.
+            UnsupportedModel: `config.json` describes something that Limelight does not run.
+        """
+        super().__init__(folder)
+        self.spec = read_spec(folder, _stored_dtype(self._entries))
+        self._entries = _text_entries(self._entries, self.spec)
+        self.sampling_defaults = read_sampling_defaults(folder)
+        if self.spec.tie_word_embeddings and HEAD in self._entries:
+            self._settle_tie(self._entries[HEAD])
 
     def _settle_tie(self, head: _Entry) -> None:
         """Some checkpoints call the head tied and still hold one. As in transformers, the tensors decide."""

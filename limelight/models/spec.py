@@ -83,15 +83,42 @@ class ExpertSettings(msgspec.Struct, frozen=True, kw_only=True):
     layers: frozenset[int] | None = None
 
 
-class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes and settings of a decoder. What a family does not use keeps its default.
+class ModelOutline(msgspec.Struct, frozen=True, kw_only=True):
+    """What serving needs to know of any model, however its layers are built: memory, context, where a text ends.
 
     Attributes:
         architecture: the family, by its `model_type` in `config.json`; see `families/registry.py`.
         source: the file that this was read from, for messages.
+        num_layers: layers that attend, each with keys and values of its own.
         head_dim: size of one attention head; need not be `hidden_size / num_heads`.
         vocab_size: rows of the embedding, possibly padded beyond the tokenizer's ids.
         max_position_embeddings: longest context the model is meant for.
+        eos_token_ids: all ids that end a generation.
+        dtype: what the weights are meant to be in: "float32", "bfloat16" or "float16".
+        notes: what the files hold and is left out here, for people.
+    """
+
+    architecture: str
+    source: str
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_position_embeddings: int
+    eos_token_ids: frozenset[int] = frozenset()
+    dtype: str = "float32"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def longest_context(self) -> int:
+        """Tokens that the position encoding can tell apart: what `max_model_len` may be raised to."""
+        return self.max_position_embeddings
+
+
+class ModelSpec(ModelOutline, frozen=True, kw_only=True):
+    """Sizes and settings of a decoder with layers of our own. What a family does not use keeps its default.
+
+    Attributes:
         rope: of the layers that see everything, and of sliding ones unless `local_rope` is set.
         local_rope: of the sliding layers, where it differs.
         qkv_bias: the query, key and value projections have biases.
@@ -109,21 +136,11 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         activation: of the gated MLP: "silu", "gelu_tanh" or "gelu".
         gate_limit: bound on what enters the gate, where the family clamps it.
         experts: of mixture-of-experts models, else None.
-        eos_token_ids: all ids that end a generation.
-        dtype: what the weights are meant to be in: "float32", "bfloat16" or "float16".
-        notes: what the files hold and is left out here, for people.
     """
 
-    architecture: str
-    source: str
-    num_layers: int
     hidden_size: int
     intermediate_size: int
     num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    max_position_embeddings: int
     rms_norm_epsilon: float
     rope: RopeSettings
     local_rope: RopeSettings | None = None
@@ -143,10 +160,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     activation: str = "silu"
     gate_limit: float | None = None
     experts: ExpertSettings | None = None
-    eos_token_ids: frozenset[int] = frozenset()
     bos_token_id: int | None = None
-    dtype: str = "float32"
-    notes: tuple[str, ...] = ()
 
     def window(self, layer: int) -> int | None:
         """Tokens that a query of layer `layer` sees, or None for all."""

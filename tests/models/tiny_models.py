@@ -16,12 +16,13 @@ from transformers import (
 
 from limelight.kernels.interface import Kernels
 from limelight.kernels.reference import ReferenceKernels
-from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
-from limelight.models.decoder import Decoder, parameter_shapes
+from limelight.models.checkpoint import Checkpoint, open_checkpoint
 from limelight.models.forward_batch import ForwardBatch
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.lora.adapter_file import AdapterWeights
+from limelight.models.source import NativeSource, Source
 from limelight.models.step_executor import TorchStepExecutor
+from limelight.models.transformers_source import TransformersSource
 from limelight.step import Capacity
 
 VOCAB_SIZE = 97
@@ -91,7 +92,7 @@ class Rig:
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: Checkpoint | TransformersSource,
         *,
         max_model_len: int = 128,
         num_pages: int = 64,
@@ -100,14 +101,10 @@ class Rig:
         dtype: torch.dtype = torch.float32,
         kernels: Kernels | None = None,
     ) -> None:
-        spec = checkpoint.spec
+        source: Source = checkpoint if isinstance(checkpoint, TransformersSource) else NativeSource(checkpoint)
         kernels = kernels or ReferenceKernels(torch.device("cpu"))
-        check_parameters(checkpoint, parameter_shapes(spec))
-        with torch.inference_mode():
-            model = Decoder(
-                spec, lambda name: checkpoint.tensor(name).to(dtype), kernels, max_model_len, lambda fraction: None
-            )
-        self.kv = allocate_kv_cache(kernels, kv_layout(spec, num_pages, page_size, dtype))
+        model = source.load(kernels, dtype, max_model_len, lambda what, fraction: None)
+        self.kv = allocate_kv_cache(kernels, kv_layout(source.outline, num_pages, page_size, dtype))
         for layer in self.kv.layers:
             layer.fill_(torch.nan)
         self.capacity = Capacity(
@@ -116,7 +113,7 @@ class Rig:
             num_seats=num_seats,
             max_num_batched_tokens=512,
             max_model_len=max_model_len,
-            vocab_size=spec.vocab_size,
+            vocab_size=source.outline.vocab_size,
         )
         self.recording = Recording(model.forward)
         self.adaptable = model.adaptable

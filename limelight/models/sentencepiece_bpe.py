@@ -30,7 +30,7 @@ class SentencePieceModel(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pieces, kinds, scores: by token id; the kinds are `TokenKind`s. A better piece has a higher score.
-        add_space_prefix: a text, and what follows a special or user-defined token, begins with a space more.
+        add_space_prefix: a text, and what follows a special or user-defined token in it, begins with a space more.
         remove_extra_whitespaces: no spaces at either end of a text, and one for several between its words.
         stripping: special tokens that take the spaces after them.
     """
@@ -102,12 +102,14 @@ def add_whole_tokens(
 
 
 def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
-    steps: list[normalizers.Normalizer] = []
-    if model.remove_extra_whitespaces:
-        steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(" ", SPACE)]
     if model.add_space_prefix:
-        steps.append(normalizers.Prepend(SPACE))
-    return normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+        steps.insert(0, normalizers.Prepend(SPACE))
+    if model.remove_extra_whitespaces:
+        # At the end, and only there, the sign for a space counts as one.
+        extra = [normalizers.Replace(Regex(r"\A +"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+        steps = [*extra, *steps, normalizers.Replace(Regex(rf"{SPACE}+\z"), "")]
+    return normalizers.Sequence(steps)
 
 
 def _merges_by_score(model: SentencePieceModel) -> list[tuple[str, str]]:

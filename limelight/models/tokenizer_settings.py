@@ -32,15 +32,18 @@ class TokenizerSettings(msgspec.Struct, frozen=True, kw_only=True):
         named_tokens: "bos_token" -> "<s>" and the like; template variables of the same names.
         extra_special_tokens: further control tokens, by content.
         added_tokens: token id -> token.
-        add_bos_token, add_eos_token: what to add to a text, where `tokenizer.json` itself adds nothing.
+        add_bos_token, add_eos_token: what to add to a text, where `tokenizer.json` itself adds nothing; None if the
+            files leave it open.
+        legacy: what follows a special token begins like a text of its own (SentencePiece).
         chat_templates: name -> source; "default" is the one without a name.
     """
 
     named_tokens: Mapping[str, str] = {}
     extra_special_tokens: tuple[str, ...] = ()
     added_tokens: Mapping[int, AddedTokenSettings] = {}
-    add_bos_token: bool = False
-    add_eos_token: bool = False
+    add_bos_token: bool | None = None
+    add_eos_token: bool | None = None
+    legacy: bool = True
     chat_templates: Mapping[str, str] = {}
 
 
@@ -62,8 +65,9 @@ def read_tokenizer_settings(folder: Path) -> TokenizerSettings:
         },
         extra_special_tokens=_extra_special_tokens(values),
         added_tokens=_added_tokens(fields, folder),
-        add_bos_token=fields.flag("add_bos_token", default=False),
-        add_eos_token=fields.flag("add_eos_token", default=False),
+        add_bos_token=fields.flag("add_bos_token", default=False) if "add_bos_token" in fields else None,
+        add_eos_token=fields.flag("add_eos_token", default=False) if "add_eos_token" in fields else None,
+        legacy=fields.flag("legacy", default=True),
         chat_templates={**_configured_templates(fields), **_template_files(folder)},
     )
 

@@ -10,6 +10,8 @@ import msgspec
 from tokenizers import AddedToken, Tokenizer
 
 from limelight.errors import CheckpointError, InvalidRequest, UnsupportedModel
+from limelight.models.sentencepiece_bpe import SPACE, TokenKind, sentencepiece_tokenizer
+from limelight.models.sentencepiece_file import read_sentencepiece_file
 from limelight.models.token_pieces import is_byte_level, piece_reader
 from limelight.models.tokenizer_settings import TokenizerSettings, read_tokenizer_settings
 
@@ -29,6 +31,7 @@ class TokenizersVocabulary:
         special_token_ids: control tokens, beside those that the tokenizer itself marks as special.
         prefix, suffix: ids that `add_special_tokens` puts around a text, beside what the tokenizer itself adds.
         eos_token_ids: ends of a text by the tokenizer's own settings.
+        text_prefix: stands before a text that does not begin with a special token.
         piece_of: token id -> written form or None; default: the tokenizer's own table.
 
     Raises:
@@ -43,6 +46,7 @@ class TokenizersVocabulary:
         prefix: Sequence[int] = (),
         suffix: Sequence[int] = (),
         eos_token_ids: Iterable[int] = (),
+        text_prefix: str = "",
         piece_of: Callable[[int], str | None] | None = None,
     ) -> None:
         tokenizer.no_truncation()
@@ -52,11 +56,13 @@ class TokenizersVocabulary:
         self._tokenizer = tokenizer
         self._prefix = list(prefix)
         self._suffix = list(suffix)
+        self._text_prefix = text_prefix
         self._piece_of = piece_of or tokenizer.id_to_token
         self._read_piece = piece_reader(tokenizer.decoder)
         self._special_token_ids = frozenset(special_token_ids) | {
             token_id for token_id, token in added_tokens.items() if token.special
         }
+        self._special_tokens = tuple(token.content for token in added_tokens.values() if token.special)
         # An added token of a byte-level model is written as plain text, not in the alphabet of bytes.
         self._bytes: dict[int, bytes] = (
             {token_id: token.content.encode() for token_id, token in added_tokens.items()}
@@ -79,6 +85,8 @@ class TokenizersVocabulary:
                 f"the text has a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}; "
                 "send valid Unicode"
             ) from error
+        if self._text_prefix and text and not text.startswith(self._special_tokens):
+            text = self._text_prefix + text
         if len(text) <= MAX_CHARACTERS_HOLDING_INTERPRETER:
             encoding = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         else:
@@ -111,7 +119,8 @@ def load_vocabulary(folder: Path) -> TokenizersVocabulary:
 
     `tokenizer.json` decides; where it adds no special tokens itself, `add_bos_token` and `add_eos_token` of
     `tokenizer_config.json` do. Named special tokens that the vocabulary lacks are ignored: the model has no row for
-    them. A folder with other tokenizer files only is converted by transformers.
+    them. A folder with a SentencePiece model only is read here, too, if it is exact; one with other tokenizer files
+    only is converted by transformers.
 
     Raises:
         CheckpointError: the files are missing, corrupt or contradict each other.
@@ -119,7 +128,15 @@ def load_vocabulary(folder: Path) -> TokenizersVocabulary:
     """
     settings = read_tokenizer_settings(folder)
     path = folder / "tokenizer.json"
-    tokenizer = _read_tokenizer(path) if path.is_file() else _convert_tokenizer(folder)
+    if path.is_file():
+        return _vocabulary(_read_tokenizer(path), settings, folder)
+    sentencepiece = _sentencepiece_vocabulary(folder, settings)
+    return sentencepiece or _vocabulary(_convert_tokenizer(folder), settings, folder)
+
+
+def _vocabulary(
+    tokenizer: Tokenizer, settings: TokenizerSettings, folder: Path, text_prefix: str = ""
+) -> TokenizersVocabulary:
     _add_tokens(tokenizer, settings, folder)
     special_token_ids = _add_special_tokens(tokenizer, settings)
     eos_token_ids = _token_ids(tokenizer, settings, "eos_token")
@@ -130,7 +147,38 @@ def load_vocabulary(folder: Path) -> TokenizersVocabulary:
         prefix=_token_ids(tokenizer, settings, "bos_token") if adds_nothing and settings.add_bos_token else (),
         suffix=eos_token_ids if adds_nothing and settings.add_eos_token else (),
         eos_token_ids=eos_token_ids,
+        text_prefix=text_prefix,
     )
+
+
+def _sentencepiece_vocabulary(folder: Path, settings: TokenizerSettings) -> TokenizersVocabulary | None:
+    """The vocabulary in `tokenizer.model`; None if there is none, or none whose tokens would be those of the original.
+
+    Beginning-of-text is added unless the settings say no, as the tokenizer classes of such models do.
+    """
+    path = folder / "tokenizer.model"
+    if not path.is_file() or (file := read_sentencepiece_file(path)) is None:
+        return None
+    model = file.model
+    if model.add_space_prefix:
+        # A prefix after each special token is put after each user-defined one, too; spaces are removed in front of it.
+        hindrance = TokenKind.USER_DEFINED in model.kinds if settings.legacy else model.remove_extra_whitespaces
+        if hindrance:
+            return None
+    named = {
+        name: model.pieces[token_id]
+        for name, token_id in (("bos_token", file.bos_id), ("eos_token", file.eos_id))
+        if token_id is not None
+    }
+    settings = msgspec.structs.replace(
+        settings,
+        named_tokens={**named, **settings.named_tokens},
+        add_bos_token=settings.add_bos_token is not False,
+    )
+    text_prefix = SPACE if model.add_space_prefix and not settings.legacy else ""
+    if text_prefix:
+        model = msgspec.structs.replace(model, add_space_prefix=False)
+    return _vocabulary(sentencepiece_tokenizer(model), settings, folder, text_prefix)
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:

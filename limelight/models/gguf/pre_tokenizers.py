@@ -4,6 +4,9 @@ A name stands for the pre-tokenizer of one published tokenizer; only those that 
 expressions are those of the models' own `tokenizer.json` files.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 from tokenizers import Regex, normalizers, pre_tokenizers
 from tokenizers.normalizers import Normalizer
@@ -35,12 +38,6 @@ DEEPSEEK3 = (
         r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
 )
-KNOWN = (
-    *("default", "gpt-2", "phi-2", "olmo", "mpt", "smollm", "starcoder", "refact", "command-r", "llama-bpe", "llama3"),
-    *("llama-v3", "dbrx", "smaug-bpe", "qwen2", "deepseek-r1-qwen", "qwen35", "tekken", "gpt-4o", "llama4"),
-    "deepseek-v3",
-)
-"""Every name that `byte_pre_tokenizer` takes."""
 
 
 class BytePreTokenizer(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,30 +76,46 @@ def byte_pre_tokenizer(name: str) -> BytePreTokenizer:
     Raises:
         UnsupportedModel: the name is not known here.
     """
-    match name:
-        case "default" | "gpt-2" | "phi-2":
-            return BytePreTokenizer()
-        case "olmo" | "mpt":  # both use the tokenizer of GPT-NeoX
-            return BytePreTokenizer(compose=True)
-        case "smollm" | "starcoder" | "refact":
-            return BytePreTokenizer(single_digits=True)
-        case "command-r":
-            return BytePreTokenizer(single_digits=True, compose=True)
-        case "llama-bpe" | "llama3" | "llama-v3":
-            return BytePreTokenizer(expressions=(LLAMA3,), ignore_merges=True, add_bos=True)
-        case "dbrx" | "smaug-bpe":
-            return BytePreTokenizer(expressions=(LLAMA3,))
-        case "qwen2" | "deepseek-r1-qwen":
-            return BytePreTokenizer(expressions=(QWEN2,), compose=True)
-        case "qwen35":
-            return BytePreTokenizer(expressions=(QWEN35,), compose=True)
-        case "tekken":
-            return BytePreTokenizer(expressions=(TEKKEN,), ignore_merges=True, add_bos=True)
-        case "gpt-4o" | "llama4":
-            return BytePreTokenizer(expressions=(GPT4O,))
-        case "deepseek-v3":
-            return BytePreTokenizer(expressions=DEEPSEEK3)
-    raise UnsupportedModel(
-        f"tokenizer.ggml.pre is {name!r}, which Limelight cannot read exactly; use the model's folder with its "
-        f"tokenizer.json, or a file with one of: {', '.join(KNOWN)}"
-    )
+    if name not in PRE_TOKENIZERS:
+        raise UnsupportedModel(
+            f"tokenizer.ggml.pre is {name!r}, which Limelight cannot read exactly; use the model's folder with its "
+            f"tokenizer.json, or a file with one of: {', '.join(PRE_TOKENIZERS)}"
+        )
+    return PRE_TOKENIZERS[name]
+
+
+_GPT2 = BytePreTokenizer()
+_GPT_NEOX = BytePreTokenizer(compose=True)
+_STARCODER = BytePreTokenizer(single_digits=True)
+_LLAMA3 = BytePreTokenizer(expressions=(LLAMA3,), ignore_merges=True, add_bos=True)
+_CL100K = BytePreTokenizer(expressions=(LLAMA3,))
+_QWEN2 = BytePreTokenizer(expressions=(QWEN2,), compose=True)
+_O200K = BytePreTokenizer(expressions=(GPT4O,))
+
+PRE_TOKENIZERS: Mapping[str, BytePreTokenizer] = MappingProxyType(
+    {
+        "default": _GPT2,
+        "gpt-2": _GPT2,
+        "phi-2": _GPT2,
+        "olmo": _GPT_NEOX,
+        "mpt": _GPT_NEOX,
+        "smollm": _STARCODER,
+        "starcoder": _STARCODER,
+        "refact": _STARCODER,
+        "command-r": BytePreTokenizer(single_digits=True, compose=True),
+        "llama-bpe": _LLAMA3,
+        "llama3": _LLAMA3,
+        "llama-v3": _LLAMA3,
+        "dbrx": _CL100K,
+        "smaug-bpe": _CL100K,
+        "qwen2": _QWEN2,
+        "deepseek-r1-qwen": _QWEN2,
+        "qwen35": BytePreTokenizer(expressions=(QWEN35,), compose=True),
+        "tekken": BytePreTokenizer(expressions=(TEKKEN,), ignore_merges=True, add_bos=True),
+        "gpt-4o": _O200K,
+        "llama4": _O200K,
+        "deepseek-v3": BytePreTokenizer(expressions=DEEPSEEK3),
+    }
+)
+"""By the name in `tokenizer.ggml.pre`. Others that llama.cpp knows are left out: it follows their rules only nearly, or
+their original has not been seen."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from limelight.errors import CheckpointError, InvalidRequest, UnsupportedModel
-from limelight.models.gguf.pre_tokenizers import KNOWN
+from limelight.models.gguf.pre_tokenizers import PRE_TOKENIZERS
 from limelight.models.gguf.vocabulary import vocabulary_from_gguf
 from limelight.models.sentencepiece_bpe import TokenKind
 from limelight.models.token_pieces import byte_level_alphabet
@@ -141,7 +141,7 @@ def test_byte_level_tokens_are_those_of_the_named_pre_tokenizer(pre: str) -> Non
 
 
 def test_every_known_pre_tokenizer_is_compared() -> None:
-    assert set(WORDS) == set(KNOWN)
+    assert set(WORDS) == set(PRE_TOKENIZERS)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ a token's keys and values are written, and gathered, as one piece.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -26,6 +27,10 @@ from limelight.kernels.reference_attention import AttentionPlan
 
 PACKING_ROWS = 8
 """Number of rows that oneDNN packs a matrix for: a typical decode step. Other numbers work, a little slower."""
+
+
+GROUPED_ALIGNMENT = 16
+"""Bytes; see `torch.nn.functional.grouped_mm`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,25 +196,21 @@ class ReferenceKernels:
         return F.gelu(gate, approximate="tanh" if activation == "gelu_tanh" else "none").mul_(up)
 
     def pack_experts(self, weights: ExpertWeights) -> ExpertWeights:
-        """The weights as they are."""
-        return weights
+        """The weights as they are, but for inputs of odd sizes, which grouped products cannot step over."""
+        return msgspec.structs.replace(weights, gate_up=_aligned(weights.gate_up), down=_aligned(weights.down))
 
     def experts(self, inputs: Tensor, chosen: Tensor, shares: Tensor, packed: ExpertWeights) -> Tensor:
-        """Rows sorted by expert, two grouped products, and the results added up per row."""
-        num_experts = packed.gate_up.shape[0]
-        order = chosen.flatten().argsort(stable=True)
-        rows = order // chosen.shape[1]
-        ends = torch.bincount(chosen.flatten(), minlength=num_experts).cumsum(0).to(torch.int32)
-        expert_of_row = chosen.flatten().index_select(0, order)
-        gate_up = F.grouped_mm(inputs.index_select(0, rows), packed.gate_up.transpose(1, 2), offs=ends)
-        if packed.gate_up_bias is not None:
-            gate_up = gate_up + packed.gate_up_bias.index_select(0, expert_of_row)
+        """Rows sorted by expert, two grouped products, and each row's results added up in the order of its choice."""
+        tokens, num_chosen = chosen.shape
+        expert_of_row, order = chosen.flatten().sort(stable=True)
+        experts = torch.arange(packed.down.shape[0], device=chosen.device)
+        ends = torch.searchsorted(expert_of_row, experts, right=True).to(torch.int32)
+        rows = inputs.index_select(0, order // num_chosen)
+        gate_up = _grouped_product(rows, packed.gate_up, packed.gate_up_bias, expert_of_row, ends)
         inner = self.gate(gate_up, packed.activation, packed.limit)
-        outputs = F.grouped_mm(inner, packed.down.transpose(1, 2), offs=ends)
-        if packed.down_bias is not None:
-            outputs = outputs + packed.down_bias.index_select(0, expert_of_row)
-        outputs = outputs * shares.flatten().index_select(0, order).unsqueeze(1).to(outputs.dtype)
-        return torch.zeros_like(inputs[:, : outputs.shape[1]]).index_add_(0, rows, outputs)
+        sorted_outputs = _grouped_product(inner, packed.down, packed.down_bias, expert_of_row, ends)
+        outputs = torch.empty_like(sorted_outputs).index_copy_(0, order, sorted_outputs)
+        return torch.bmm(shares.to(outputs.dtype).unsqueeze(1), outputs.view(tokens, num_chosen, -1)).squeeze(1)
 
     def sample(self, logits: Tensor, batch: SamplingBatch) -> SampledTokens:
         """Draw a token per row of `logits` [sampled, vocab] float32."""
@@ -219,6 +220,22 @@ class ReferenceKernels:
 def _rms_norm(values: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """RMSNorm over the last dimension; a weight that is more exact than the values is multiplied with as it is."""
     return F.rms_norm(values.to(weight.dtype), weight.shape, weight, epsilon).to(values.dtype)
+
+
+def _aligned(weight: Tensor) -> Tensor:
+    """[experts, out, in] as grouped products ask: zeros behind each row if rows are no multiples of 16 bytes."""
+    surplus = weight.shape[2] * weight.itemsize % GROUPED_ALIGNMENT
+    if not surplus:
+        return weight.contiguous()
+    return F.pad(weight, (0, (GROUPED_ALIGNMENT - surplus) // weight.itemsize))
+
+
+def _grouped_product(rows: Tensor, weight: Tensor, bias: Tensor | None, expert_of_row: Tensor, ends: Tensor) -> Tensor:
+    """`rows` [n, in], sorted by expert, each times its expert's matrix; `ends` [experts] int32 is where theirs end."""
+    if weight.shape[2] > rows.shape[1]:
+        rows = F.pad(rows, (0, weight.shape[2] - rows.shape[1]))
+    product = F.grouped_mm(rows, weight.transpose(1, 2), offs=ends)
+    return product if bias is None else product.add_(bias.index_select(0, expert_of_row))
 
 
 def _rotate(heads: Tensor, rotation: Rotation) -> None:

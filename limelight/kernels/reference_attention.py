@@ -159,22 +159,41 @@ def _dot_product(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, settings: AttentionSettings, *, is_causal: bool
 ) -> Tensor:
     """softmax(cap(q k * scale) + mask) v for [batch, heads, rows, head_dim]; kv heads are shared by groups of heads."""
-    grouped = queries.shape[1] != keys.shape[1]
-    if settings.soft_cap is None:
+    if settings.soft_cap is None and settings.sinks is None:
+        grouped = queries.shape[1] != keys.shape[1]
         return scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=is_causal, scale=settings.scale, enable_gqa=grouped
         )
-    if grouped:
-        keys = keys.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1)
-        values = values.repeat_interleave(queries.shape[1] // values.shape[1], dim=1)
-    scores = torch.matmul(queries.float(), keys.float().transpose(2, 3)) * settings.scale
-    scores = torch.tanh(scores / settings.soft_cap) * settings.soft_cap
+    return _written_out(queries, keys, values, mask, settings, is_causal=is_causal)
+
+
+def _written_out(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, settings: AttentionSettings, *, is_causal: bool
+) -> Tensor:
+    """The same with what scaled_dot_product_attention cannot do; products and softmax are in float32."""
+    batch, num_heads, num_rows, head_dim = queries.shape
+    num_kv_heads, num_keys = keys.shape[1:3]
+    # The heads that share a kv head are so many more rows of it.
+    shared = queries.reshape(batch, num_kv_heads, -1, head_dim)
+    scores = torch.matmul(shared.float(), keys.float().transpose(2, 3)).view(batch, num_heads, num_rows, num_keys)
+    scores = scores.mul_(settings.scale)
+    if settings.soft_cap is not None:
+        scores = scores.div_(settings.soft_cap).tanh_().mul_(settings.soft_cap)
     if is_causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(hidden, -torch.inf)
+        hidden = torch.ones(num_rows, num_keys, dtype=torch.bool, device=scores.device).triu_(1)
+        scores = scores.masked_fill_(hidden, -torch.inf)
     if mask is not None:
-        scores = scores + mask
-    return torch.matmul(scores.softmax(-1).to(values.dtype), values)
+        scores = scores.add_(mask)
+    highest = scores.amax(-1, keepdim=True)
+    if settings.sinks is not None:
+        sinks = settings.sinks.view(-1, 1, 1)
+        highest = torch.maximum(highest, sinks)
+    weights = scores.sub_(highest).exp_()
+    total = weights.sum(-1, keepdim=True)
+    if settings.sinks is not None:
+        total += torch.exp(sinks - highest)
+    weights = weights.div_(total).to(values.dtype).view(batch, num_kv_heads, -1, num_keys)
+    return torch.matmul(weights, values).view(batch, num_heads, num_rows, head_dim)
 
 
 def _grouped(chunks: list[int], keys: dict[int, int]) -> list[list[int]]:

@@ -15,8 +15,10 @@ from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.quantization.checkpoint import QuantizedCheckpoint
 from limelight.models.quantization.settings import read_quantization
+from limelight.models.mxfp4_experts import mxfp4_experts
 from limelight.models.safetensors_checkpoint import SafetensorsCheckpoint
 from limelight.models.spec import ModelSpec
+from limelight.models.stacked_experts import stacked_experts
 
 HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
 """Buffers that older versions of transformers saved; they are recomputed, never read."""
@@ -75,7 +77,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if path.is_dir():
         stored = SafetensorsCheckpoint(path)
         quantization = read_quantization(path)
-        return stored if quantization is None else QuantizedCheckpoint(stored, quantization)
+        plain = mxfp4_experts(stored) if quantization is None else QuantizedCheckpoint(stored, quantization)
+        return stacked_experts(plain)
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; give a model folder or a .gguf file")
     if path.suffix.lower() != ".gguf":

@@ -160,14 +160,14 @@ class Attention:
 class GatedMLP:
     """down(activation(gate x) * up x) (Shazeer 2020, arXiv 2002.05202)."""
 
-    def __init__(self, builder: LayerBuilder, *, fused: str | None = None) -> None:
-        """Read `mlp.{gate,up,down}_proj`; `fused` is the one matrix that a family stores for gate and up."""
+    def __init__(self, builder: LayerBuilder, *, fused: str | None = None, name: str = "mlp") -> None:
+        """Read `name.{gate,up,down}_proj`; `fused` is the one matrix that a family stores for gate and up."""
         self._kernels = builder.kernels
         self._activation = builder.spec.activation
         biases = builder.spec.mlp_bias
-        names = [fused] if fused else ["gate_proj", "up_proj"]
-        self._gate_up = builder.projection([f"mlp.{name}" for name in names], biases=biases)
-        self._down = builder.projection(["mlp.down_proj"], biases=biases)
+        matrices = [fused] if fused else ["gate_proj", "up_proj"]
+        self._gate_up = builder.projection([f"{name}.{matrix}" for matrix in matrices], biases=biases)
+        self._down = builder.projection([f"{name}.down_proj"], biases=biases)
 
     def __call__(self, hidden: Tensor, state: StepState) -> Tensor:
         """[tokens, hidden] -> [tokens, hidden]."""

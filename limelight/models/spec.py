@@ -74,6 +74,8 @@ class ExpertSettings(msgspec.Struct, frozen=True, kw_only=True):
         intermediate_size: of one expert.
         normalize: the weights of a token's experts are scaled to add up to one.
         layers: the layers that have experts in place of one MLP; None: all.
+        shared_intermediate_size: of one more gated MLP, which all tokens go through and which a gate of its own scales;
+            None: there is none.
     """
 
     num_experts: int
@@ -81,6 +83,7 @@ class ExpertSettings(msgspec.Struct, frozen=True, kw_only=True):
     intermediate_size: int
     normalize: bool = True
     layers: frozenset[int] | None = None
+    shared_intermediate_size: int | None = None
 
 
 class ModelOutline(msgspec.Struct, frozen=True, kw_only=True):

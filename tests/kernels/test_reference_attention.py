@@ -45,6 +45,10 @@ def attention_by_hand(
                 scores = keys @ queries[row, head].double().numpy() * settings.scale
                 if settings.soft_cap is not None:
                     scores = np.tanh(scores / settings.soft_cap) * settings.soft_cap
+                # A sink is a key like any other whose value is zero.
+                if settings.sinks is not None:
+                    scores = np.append(scores, float(settings.sinks[head]))
+                    values = np.append(values, np.zeros((1, values.shape[1])), 0)
                 weights = np.exp(scores - scores.max())
                 result[row, head] = weights / weights.sum() @ values
     return result.reshape(len(queries), -1)
@@ -65,11 +69,18 @@ BATCHES = {
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("window", [None, 1, 5, 16, 100])
 @pytest.mark.parametrize("soft_cap", [None, 0.8])
+@pytest.mark.parametrize("sinks", [None, (-30.0, -1.0, 0.0, 0.5, 3.0, 60.0)])
 def test_attention_is_softmax_over_the_tokens_in_reach(
-    kernels: ReferenceKernels, name: str, window: int | None, soft_cap: float | None
+    kernels: ReferenceKernels,
+    name: str,
+    window: int | None,
+    soft_cap: float | None,
+    sinks: tuple[float, ...] | None,
 ) -> None:
     batch = batch_of(BATCHES[name], seed=len(name))
-    settings = AttentionSettings(scale=0.4, sliding_window=window, soft_cap=soft_cap)
+    settings = AttentionSettings(
+        scale=0.4, sliding_window=window, soft_cap=soft_cap, sinks=None if sinks is None else torch.tensor(sinks)
+    )
     kv = written(kernels, batch, kv_heads=2, head_dim=8, seed=7)
     queries = random(len(batch.positions), 6, 8, seed=3)
     ours = kernels.attend(kv, 1, queries, kernels.plan(batch, kv), settings)
@@ -124,8 +135,8 @@ def test_attention_in_bfloat16_keeps_its_dtype(kernels: ReferenceKernels) -> Non
     kv = pool(kernels, 2, 8, torch.bfloat16)
     kv.layers[0].copy_(exact.layers[0])
     queries = random(len(batch.positions), 4, 8)
-    for soft_cap in (None, 2.0):
-        settings = AttentionSettings(scale=math.sqrt(1 / 8), soft_cap=soft_cap)
+    for soft_cap, sinks in ((None, None), (2.0, None), (None, torch.tensor([0.0, 1.0, 2.0, -1.0]))):
+        settings = AttentionSettings(scale=math.sqrt(1 / 8), soft_cap=soft_cap, sinks=sinks)
         ours = kernels.attend(kv, 0, queries.bfloat16(), kernels.plan(batch, kv), settings)
         assert ours.dtype == torch.bfloat16
         close(ours.float(), attention_by_hand(queries, exact, 0, batch, settings), 5e-2)

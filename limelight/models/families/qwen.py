@@ -14,14 +14,15 @@ from limelight.models.spec import MAX_LAYERS, MAX_POSITIONS, ModelSpec
 
 def _with_window(spec: ModelSpec, config: Fields) -> ModelSpec:
     """Qwen's sliding window: stated in every `config.json`, and mostly not in use."""
-    window = _window(config)
+    window = read_window(config)
     first = config.integer("max_window_layers", 0, MAX_LAYERS, 28)
     sliding = frozenset(range(first, spec.num_layers)) if window is not None else frozenset()
     sliding = read_sliding_layers(config, spec.num_layers, sliding)
     return msgspec.structs.replace(spec, sliding_window=window, sliding_layers=sliding)
 
 
-def _window(config: Fields) -> int | None:
+def read_window(config: Fields) -> int | None:
+    """Tokens that the queries of sliding layers see, or None where no layer slides."""
     if not config.flag("use_sliding_window", default=False):
         return None
     if "sliding_window" in config.values and "sliding_window" not in config:

@@ -2,9 +2,11 @@
 
 from limelight.models.families.family import Family
 from limelight.models.families.gemma import GEMMA1, GEMMA2, GEMMA3, GEMMA3_TEXT_PART
+from limelight.models.families.gpt_oss import GPT_OSS
 from limelight.models.families.llama import LLAMA, MISTRAL
 from limelight.models.families.phi import PHI3
 from limelight.models.families.qwen import QWEN2, QWEN3
+from limelight.models.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
 
 FAMILIES: tuple[Family, ...] = (
     LLAMA,
@@ -16,6 +18,9 @@ FAMILIES: tuple[Family, ...] = (
     GEMMA3,
     GEMMA3_TEXT_PART,
     PHI3,
+    QWEN2_MOE,
+    QWEN3_MOE,
+    GPT_OSS,
 )
 
 _BY_ARCHITECTURE = {architecture: family for family in FAMILIES for architecture in family.architectures}

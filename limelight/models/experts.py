@@ -1,0 +1,98 @@
+"""Mixture of experts in place of one MLP: a router chooses a few gated MLPs for each token (Shazeer et al. 2017, arXiv
+1701.06538). Owns weights, never a sequence; the experts' products are one call of the kernels.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from limelight.kernels.interface import ExpertWeights
+from limelight.models.layers import GatedMLP, LayerBuilder, Shapes, StepState, matrix_shapes
+from limelight.models.spec import ExpertSettings, ModelSpec
+
+
+class Experts:
+    """Router, experts, and the expert that all tokens take, if there is one."""
+
+    def __init__(self, builder: LayerBuilder, *, router: str = "mlp.gate", chosen_first: bool = False) -> None:
+        """Read the parameters of `expert_shapes(spec, router)` of the layer.
+
+        Args:
+            router: name of the matrix that scores the experts.
+            chosen_first: the softmax is over the scores of the chosen experts, not over all.
+        """
+        spec, settings = builder.spec, _settings(builder.spec)
+        self._kernels = builder.kernels
+        self._num_per_token = settings.num_per_token
+        self._normalize = settings.normalize
+        self._chosen_first = chosen_first
+        self._router = builder.projection([router], biases=spec.mlp_bias)
+        self._packed = builder.kernels.pack_experts(_read_experts(builder, settings))
+        has_shared = settings.shared_intermediate_size is not None
+        self._shared = GatedMLP(builder, name="mlp.shared_expert") if has_shared else None
+        self._shared_gate = builder.projection(["mlp.shared_expert_gate"], biases=False) if has_shared else None
+
+    def __call__(self, hidden: Tensor, state: StepState) -> Tensor:
+        """[tokens, hidden] -> [tokens, hidden]."""
+        chosen, shares = self._route(self._router(hidden, state).float())
+        outputs = self._kernels.experts(hidden, chosen, shares, self._packed)
+        if self._shared is None or self._shared_gate is None:
+            return outputs
+        return outputs + self._shared_gate(hidden, state).sigmoid() * self._shared(hidden, state)
+
+    def _route(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """[tokens, experts] float32 -> the chosen experts and their shares, both [tokens, k], the largest first."""
+        if self._chosen_first:
+            scores, chosen = scores.topk(self._num_per_token, dim=-1)
+            return chosen, scores.softmax(-1)
+        # The probabilities and not the scores are compared, as in transformers: they may be equal where scores are not.
+        shares, chosen = scores.softmax(-1).topk(self._num_per_token, dim=-1)
+        return chosen, shares / shares.sum(-1, keepdim=True) if self._normalize else shares
+
+
+def expert_shapes(spec: ModelSpec, router: str = "mlp.gate") -> Shapes:
+    """What `Experts` reads of a layer."""
+    settings = _settings(spec)
+    hidden, inner = spec.hidden_size, settings.intermediate_size
+    shapes = matrix_shapes(router, settings.num_experts, hidden, bias=spec.mlp_bias)
+    for name, outputs, inputs in (("gate", inner, hidden), ("up", inner, hidden), ("down", hidden, inner)):
+        one = matrix_shapes(f"mlp.experts.{name}_proj", outputs, inputs, bias=spec.mlp_bias)
+        shapes |= {key: (settings.num_experts, *shape) for key, shape in one.items()}
+    if shared := settings.shared_intermediate_size:
+        shapes |= matrix_shapes("mlp.shared_expert.gate_proj", shared, hidden, bias=spec.mlp_bias)
+        shapes |= matrix_shapes("mlp.shared_expert.up_proj", shared, hidden, bias=spec.mlp_bias)
+        shapes |= matrix_shapes("mlp.shared_expert.down_proj", hidden, shared, bias=spec.mlp_bias)
+        shapes |= matrix_shapes("mlp.shared_expert_gate", 1, hidden, bias=False)
+    return shapes
+
+
+def _read_experts(builder: LayerBuilder, settings: ExpertSettings) -> ExpertWeights:
+    spec = builder.spec
+
+    def read(name: str) -> Tensor:
+        return builder.read(f"{builder.prefix}.mlp.experts.{name}")
+
+    return ExpertWeights(
+        gate_up=_joined(read("gate_proj.weight"), lambda: read("up_proj.weight")),
+        down=read("down_proj.weight"),
+        gate_up_bias=torch.cat((read("gate_proj.bias"), read("up_proj.bias")), 1) if spec.mlp_bias else None,
+        down_bias=read("down_proj.bias") if spec.mlp_bias else None,
+        activation=spec.activation,
+        limit=spec.gate_limit,
+    )
+
+
+def _joined(gate: Tensor, read_up: Callable[[], Tensor]) -> Tensor:
+    """[experts, 2 * inner, in]; `up` is read when `gate` is in its place, so that no layer is in memory twice."""
+    num_experts, inner, inputs = gate.shape
+    joined = gate.new_empty(num_experts, 2 * inner, inputs)
+    joined[:, :inner] = gate
+    del gate
+    joined[:, inner:] = read_up()
+    return joined
+
+
+def _settings(spec: ModelSpec) -> ExpertSettings:
+    assert spec.experts is not None, "layers with experts are built of a specification with experts only"
+    return spec.experts

@@ -1,0 +1,102 @@
+"""Experts in their one canonical form, whatever the form in which safetensors hold them.
+
+Canonical are `mlp.experts.{gate,up,down}_proj.weight` [experts, out, in] and `.bias` [experts, out]. Stored are:
+
+- one tensor per expert, `experts.3.gate_proj.weight` (the hub's Qwen models, and what transformers saves);
+- `experts.gate_up_proj` [experts, 2 * inner, hidden] and `experts.down_proj` [experts, hidden, inner], the gate's rows
+  first (the parameters of transformers 5);
+- gpt-oss: the same two transposed, the columns of gate and up alternating, with biases.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from limelight.errors import CheckpointError
+from limelight.models.checkpoint_view import CheckpointView, PresentedTensor
+
+if TYPE_CHECKING:
+    from limelight.models.checkpoint import Checkpoint
+
+ONE_EXPERT = re.compile(r"(model\.layers\.\d+\.mlp\.experts)\.(0|[1-9]\d{0,5})\.(gate|up|down)_proj\.(weight|bias)")
+FUSED = re.compile(r"(model\.layers\.\d+\.mlp\.experts)\.(gate_up|down)_proj(_bias)?")
+INTERLEAVED = frozenset({"gpt_oss"})
+"""Architectures whose fused matrices are [experts, in, out], gate and up alternating."""
+MAX_NAMED = 10
+
+
+def stacked_experts(stored: "Checkpoint") -> "Checkpoint":
+    """`stored` with its experts in canonical form; itself if it has none in another form.
+
+    Raises:
+        CheckpointError: experts are missing, or of sizes that do not fit the model.
+    """
+    settings = stored.spec.experts
+    if settings is None:
+        return stored
+    presented: dict[str, PresentedTensor] = {}
+    groups: dict[str, dict[int, str]] = {}
+    for name in stored.names():
+        if match := ONE_EXPERT.fullmatch(name):
+            prefix, expert, projection, kind = match.groups()
+            # Experts beyond the model's own stay as they are, and are refused as unused by the name they have.
+            if int(expert) < settings.num_experts:
+                groups.setdefault(f"{prefix}.{projection}_proj.{kind}", {})[int(expert)] = name
+        elif match := FUSED.fullmatch(name):
+            presented |= _split(stored, name, *match.groups())
+    for name, members in groups.items():
+        presented[name] = _stack(stored, name, members, settings.num_experts)
+    return CheckpointView(stored, presented) if presented else stored
+
+
+def _stack(stored: "Checkpoint", name: str, members: dict[int, str], num_experts: int) -> PresentedTensor:
+    missing = [expert for expert in range(num_experts) if expert not in members]
+    if missing:
+        listed = ", ".join(map(str, missing[:MAX_NAMED])) + (" ..." if len(missing) > MAX_NAMED else "")
+        raise CheckpointError(
+            f"{name} lacks {len(missing)} of the {num_experts} experts that {stored.spec.source} promises: {listed}; "
+            "download the model again"
+        )
+    names = [members[expert] for expert in range(num_experts)]
+    shape = stored.shape(names[0])
+    for other in names:
+        if stored.shape(other) != shape:
+            raise CheckpointError(
+                f"{other} is {list(stored.shape(other))}, but {names[0]} is {list(shape)}; experts are all of one size"
+            )
+    return PresentedTensor(names, (num_experts, *shape), lambda: torch.stack([stored.tensor(part) for part in names]))
+
+
+def _split(
+    stored: "Checkpoint", name: str, prefix: str, projection: str, bias: str | None
+) -> dict[str, PresentedTensor]:
+    """What one fused tensor holds."""
+    shape, kind = stored.shape(name), "bias" if bias else "weight"
+    interleaved = stored.spec.architecture in INTERLEAVED
+    if len(shape) != (2 if bias else 3):
+        raise CheckpointError(f"{name} is {list(shape)}; it must have {2 if bias else 3} dimensions, experts first")
+    if interleaved and not bias:
+        shape = (shape[0], shape[2], shape[1])
+
+    def upright() -> Tensor:
+        tensor = stored.tensor(name)
+        return tensor.transpose(1, 2) if interleaved and not bias else tensor
+
+    if projection == "down":
+        return {f"{prefix}.down_proj.{kind}": PresentedTensor((name,), shape, upright)}
+    if shape[1] % 2:
+        raise CheckpointError(f"{name} is {list(stored.shape(name))}; gate and up must have equally many rows")
+    inner = shape[1] // 2
+    rows = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, inner), slice(inner, None))
+    half = (shape[0], inner, *shape[2:])
+    return {
+        f"{prefix}.{part}_proj.{kind}": PresentedTensor((name,), half, _rows_of(upright, chosen))
+        for part, chosen in zip(("gate", "up"), rows, strict=True)
+    }
+
+
+def _rows_of(read: Callable[[], Tensor], rows: slice) -> Callable[[], Tensor]:
+    return lambda: read()[:, rows]

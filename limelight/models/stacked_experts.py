@@ -48,6 +48,8 @@ def stacked_experts(stored: "Checkpoint") -> "Checkpoint":
         elif match := FUSED.fullmatch(name):
             presented |= _split(stored, name, *match.groups())
     for name, members in groups.items():
+        if name in presented:
+            raise CheckpointError(f"{name} is stored twice: fused and one tensor per expert; remove one of them")
         presented[name] = _stack(stored, name, members, settings.num_experts)
     return CheckpointView(stored, presented) if presented else stored
 

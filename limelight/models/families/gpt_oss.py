@@ -30,9 +30,7 @@ ROPE = {
 
 def parameter_shapes(spec: ModelSpec) -> Shapes:
     """Parameters of all layers."""
-    return layered(
-        spec, lambda layer: pre_norm_shapes(spec) | {SINKS: (spec.num_heads,)} | expert_shapes(spec, ROUTER)
-    )
+    return layered(spec, lambda layer: pre_norm_shapes(spec) | {SINKS: (spec.num_heads,)} | expert_shapes(spec, ROUTER))
 
 
 def build_layer(builder: LayerBuilder) -> PreNormLayer:

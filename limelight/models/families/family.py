@@ -26,7 +26,6 @@ class ConfigDefaults:
     max_position_embeddings: int
     num_kv_heads: int | None = None
     head_dim: int | None = None
-    rms_norm_epsilon: float = 1e-6
     rope_theta: float = 10_000.0
     tie_word_embeddings: bool = False
     partial_rotary: bool = False

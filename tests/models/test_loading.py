@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from limelight.config import EngineConfig
 from limelight.errors import CheckpointError, ConfigError, OutOfMemory
@@ -15,7 +14,7 @@ from limelight.generation import ChatPrompt
 from limelight.models.loaded_model import LoadedModel
 from limelight.models.loading import choose_device, choose_dtype, load_model
 from tests.models.sequences import Batch
-from tests.models.tiny_models import tiny_llama
+from tests.models.tiny_models import save_byte_tokenizer, tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 CPU = torch.device("cpu")
@@ -29,12 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.generation_config.temperature = 0.25
     model.generation_config.do_sample = True
     model.save_pretrained(folder)
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<end>", "<stop>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
+    save_byte_tokenizer(folder)
     (folder / "chat_template.jinja").write_text("{% for message in messages %}[{{ message.content }}]{% endfor %}")
     return folder
 

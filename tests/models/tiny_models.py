@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
@@ -72,6 +73,16 @@ def saved(model: Any, folder: Path) -> Checkpoint:
     """`model` through files: what Limelight reads of it."""
     model.save_pretrained(folder)
     return open_checkpoint(folder)
+
+
+def save_byte_tokenizer(folder: Path) -> None:
+    """A `tokenizer.json` of the 256 bytes and the special tokens <end> and <stop>, 256 and 257."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<end>", "<stop>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
 
 
 class Recording:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
 from transformers import (
     Gemma2Config,
     Gemma3Config,
@@ -17,9 +18,11 @@ from transformers import (
     SiglipVisionConfig,
 )
 
+from limelight.config import EngineConfig
 from limelight.errors import CheckpointError
 from limelight.kernels.reference import ReferenceKernels
 from limelight.models.checkpoint import open_checkpoint
+from limelight.models.loading import load_model
 from tests.models.families.agreement import (
     assert_agrees,
     assert_all_differ,
@@ -181,6 +184,17 @@ def test_the_text_part_of_a_model_that_sees_images_agrees(
     assert checkpoint.spec.notes == (
         f"{tmp_path / 'config.json'}: text_config describes a model that sees images; only its text part is loaded",
     )
+
+
+def test_loading_says_that_the_part_that_sees_is_left_out(tmp_path: Path) -> None:
+    tiny_multimodal().save_pretrained(tmp_path)
+    letters = {chr(33 + index): index for index in range(90)}
+    Tokenizer(models.BPE(letters, [])).save(str(tmp_path / "tokenizer.json"))
+    said: list[str] = []
+    config = EngineConfig(model=str(tmp_path), device="cpu", kv_cache_bytes=2**20, page_size=8)
+    loaded = load_model(config, lambda what, fraction: said.append(what))
+    assert loaded.capacity.max_model_len == 128
+    assert [what for what in said if what.endswith("sees images; only its text part is loaded")]
 
 
 def test_a_parameter_under_both_spellings_is_refused(tmp_path: Path) -> None:

@@ -73,6 +73,9 @@ class Decoder:
             on_progress((index + 1) / (spec.num_layers + 1))
         self._norm = norm_weight(read, FINAL_NORM, spec)
         self._embedding = read(EMBEDDING)
+        # The factor is rounded to the dtype, as the models were trained.
+        scaled = spec.embedding_scale != 1.0
+        self._embedding_scale = self._embedding.new_tensor(spec.embedding_scale) if scaled else None
         if spec.tie_word_embeddings:
             # Kernels that pack weights hold the table twice then: one is looked up in, the other multiplied with.
             self._head = Projection(kernels, lambda _: self._embedding, [HEAD], biases=False)
@@ -97,9 +100,8 @@ class Decoder:
         )
         residual: Tensor | None = None
         hidden = kernels.embed(batch.token_ids, self._embedding)
-        if spec.embedding_scale != 1.0:
-            # The factor is rounded to the dtype first, as the models were trained.
-            hidden = hidden * torch.tensor(spec.embedding_scale, dtype=hidden.dtype, device=hidden.device)
+        if self._embedding_scale is not None:
+            hidden = hidden * self._embedding_scale
         for layer in self._layers:
             hidden, residual = layer(hidden, residual, state)
         if batch.sample_rows is not None:

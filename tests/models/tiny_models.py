@@ -44,20 +44,20 @@ SMALL: dict[str, Any] = {
 def tiny_model(config_class: type[PretrainedConfig], **settings: Any) -> Any:
     """The decoder that a configuration class belongs to, whose random weights are large enough for every part to show
     in the logits; equal weights for equal shapes."""
-    return _with_random_vectors(AutoModelForCausalLM.from_config(config_class(**{**SMALL, **settings})))
+    return with_random_weights(AutoModelForCausalLM.from_config(config_class(**{**SMALL, **settings})))
 
 
 def tiny_llama(**settings: Any) -> LlamaForCausalLM:
     """A Llama with such weights."""
-    return _with_random_vectors(LlamaForCausalLM(LlamaConfig(**{**SMALL, **settings})))
+    return with_random_weights(LlamaForCausalLM(LlamaConfig(**{**SMALL, **settings})))
 
 
 def tiny_mistral(**settings: Any) -> MistralForCausalLM:
     """The same for Mistral."""
-    return _with_random_vectors(MistralForCausalLM(MistralConfig(**{**SMALL, **settings})))
+    return with_random_weights(MistralForCausalLM(MistralConfig(**{**SMALL, **settings})))
 
 
-def _with_random_vectors(model: Any) -> Any:
+def with_random_weights(model: Any) -> Any:
     """Biases start as zeros and norms as ones in transformers, which would hide them."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():

@@ -50,6 +50,10 @@ def stretched(plain: RopeSettings, group: Fields, config: Fields, positions: int
     kind = group.text("rope_type") or group.text("type") or "default"
     if kind == "default":
         return plain
+    if kind == "dynamic" and plain.rotary_dim == 2:
+        raise group.refusal("rope type", kind, "it must be another one where only 2 dimensions of a head are rotated")
+    if kind == "yarn" and plain.theta == 1.0:
+        raise group.refusal("rope_theta", plain.theta, "it must be above 1 for yarn")
     if kind in ("linear", "dynamic"):
         factor = group.number("factor", 1.0, 1e6)
         return msgspec.structs.replace(plain, scaling=RopeScaling(kind), factor=factor)

@@ -119,6 +119,7 @@ def test_the_longest_context_counts_what_the_scaling_adds(tmp_path: Path) -> Non
         (LLAMA3 | {"original_max_position_embeddings": 0}, "original_max_position_embeddings is 0"),
         ([1], r"rope_scaling is \[1\]; it must be an object"),
         ({"type": 3}, "type is 3; it must be a string"),
+        ({"type": "yarn", "factor": 2.0, "rope_theta": 1}, "rope_theta is 1.0; it must be above 1 for yarn"),
     ],
 )
 def test_impossible_rope_settings_are_refused(tmp_path: Path, rope_scaling: object, message: str) -> None:
@@ -165,6 +166,10 @@ def test_what_limelight_does_not_run_is_named(tmp_path: Path, changes: dict[str,
             r"hidden_size is 66; without head_dim, it must be a multiple of num_attention_heads \(4\)",
         ),
         ({"head_dim": 15}, "head_dim is 15; it must be an even number"),
+        (
+            {"head_dim": 2, "rope_scaling": {"type": "dynamic", "factor": 2}},
+            "rope type is 'dynamic'; .* only 2 dimensions",
+        ),
         ({"num_attention_heads": 64, "num_key_value_heads": 2}, "head_dim is 1"),
         ({"num_key_value_heads": 3}, "num_key_value_heads is 3; it must divide num_attention_heads, which is 4"),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000"),

@@ -15,6 +15,8 @@ from limelight.kernels.interface import AttentionBatch, AttentionSettings
 
 PADDING_TOKENS = 512
 """Padding that a group of decode rows may always have: below this, one more group costs more than it saves."""
+SCORES_AT_ONCE = 2**26
+"""Scores in float32 that are written out at once, where soft caps or sinks ask for it: 256 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +161,38 @@ def _dot_product(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, settings: AttentionSettings, *, is_causal: bool
 ) -> Tensor:
     """softmax(cap(q k * scale) + mask) v for [batch, heads, rows, head_dim]; kv heads are shared by groups of heads."""
+    batch, num_heads, num_rows, _ = queries.shape
+    num_kv_heads, num_keys = keys.shape[1:3]
     if settings.soft_cap is None and settings.sinks is None:
-        grouped = queries.shape[1] != keys.shape[1]
         return scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, is_causal=is_causal, scale=settings.scale, enable_gqa=grouped
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=is_causal,
+            scale=settings.scale,
+            enable_gqa=num_heads != num_kv_heads,
         )
-    return _written_out(queries, keys, values, mask, settings, is_causal=is_causal)
+    if is_causal:
+        hidden = torch.ones(num_rows, num_keys, dtype=torch.bool, device=queries.device).triu_(1)
+        mask = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device).masked_fill_(hidden, -torch.inf)
+    # A long prompt's chunk goes in pieces: its scores would take far more memory than anything else here.
+    size = max(1, SCORES_AT_ONCE // (batch * num_heads * num_keys))
+    pieces = [
+        _written_out(
+            queries[:, :, first : first + size],
+            keys,
+            values,
+            mask if mask is None or mask.shape[-2] == 1 else mask[..., first : first + size, :],
+            settings,
+        )
+        for first in range(0, num_rows, size)
+    ]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
 
 
 def _written_out(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, settings: AttentionSettings, *, is_causal: bool
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, settings: AttentionSettings
 ) -> Tensor:
     """The same with what scaled_dot_product_attention cannot do; products and softmax are in float32."""
     batch, num_heads, num_rows, head_dim = queries.shape
@@ -179,9 +203,6 @@ def _written_out(
     scores = scores.mul_(settings.scale)
     if settings.soft_cap is not None:
         scores = scores.div_(settings.soft_cap).tanh_().mul_(settings.soft_cap)
-    if is_causal:
-        hidden = torch.ones(num_rows, num_keys, dtype=torch.bool, device=scores.device).triu_(1)
-        scores = scores.masked_fill_(hidden, -torch.inf)
     if mask is not None:
         scores = scores.add_(mask)
     highest = scores.amax(-1, keepdim=True)

@@ -2,11 +2,13 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from limelight.kernels import reference_attention
 from limelight.kernels.interface import AttentionBatch, AttentionSettings
 from limelight.kernels.reference import ReferenceKernels, ReferenceKV
 from tests.kernels.batches import PAGE_SIZE, batch_of, close, pool, random
@@ -85,6 +87,30 @@ def test_attention_is_softmax_over_the_tokens_in_reach(
     queries = random(len(batch.positions), 6, 8, seed=3)
     ours = kernels.attend(kv, 1, queries, kernels.plan(batch, kv), settings)
     close(ours, attention_by_hand(queries, kv, 1, batch, settings))
+
+
+@pytest.mark.parametrize("scores_at_once", [1, 2 * 6 * 30, 10**6])
+@pytest.mark.parametrize("window", [None, 5])
+def test_long_chunks_are_attended_in_pieces(
+    kernels: ReferenceKernels, scores_at_once: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    written_out = reference_attention._written_out
+
+    def watched(queries: torch.Tensor, keys: torch.Tensor, *rest: Any) -> torch.Tensor:
+        sizes.append(queries.shape[0] * queries.shape[1] * queries.shape[2] * keys.shape[2])
+        return written_out(queries, keys, *rest)
+
+    monkeypatch.setattr(reference_attention, "SCORES_AT_ONCE", scores_at_once)
+    monkeypatch.setattr(reference_attention, "_written_out", watched)
+    batch = batch_of([(19, 19), (11, 30), (1, 9), (1, 7)])
+    settings = AttentionSettings(scale=0.4, sliding_window=window, sinks=torch.linspace(-1, 2, 6))
+    kv = written(kernels, batch, kv_heads=2, head_dim=8, seed=7)
+    queries = random(len(batch.positions), 6, 8, seed=3)
+    ours = kernels.attend(kv, 1, queries, kernels.plan(batch, kv), settings)
+    close(ours, attention_by_hand(queries, kv, 1, batch, settings))
+    one_row_of_each_sequence = 2 * 6 * 30
+    assert max(sizes) <= max(scores_at_once, one_row_of_each_sequence)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(1, 1, 2), (3, 3, 6), (9, 3, 64), (8, 1, 20), (4, 2, 128)])

@@ -1,5 +1,6 @@
 """Experts in one form, whatever the form of the file."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,37 @@ def test_one_tensor_per_expert_and_fused_tensors_are_presented_alike(tmp_path: P
     assert_same_logits_in_chunks(model, joined)
     assert single.stored_bytes == joined.stored_bytes
     assert single.files == (tmp_path / "single" / "model.safetensors",)
+
+
+def test_quantised_experts_are_stacked_expanded(tmp_path: Path) -> None:
+    """The form of Qwen's own FP8 repositories: eight bits a value and a scale for each block of 128 x 128."""
+    model = qwen()
+    saved(model, tmp_path)
+    changes: dict[str, torch.Tensor | None] = {}
+    with torch.no_grad():
+        for index, layer in enumerate(model.model.layers):
+            for expert in range(4):
+                parts = {
+                    "gate": layer.mlp.experts.gate_up_proj[expert, :20],
+                    "up": layer.mlp.experts.gate_up_proj[expert, 20:],
+                    "down": layer.mlp.experts.down_proj[expert],
+                }
+                for number, (part, weight) in enumerate(parts.items()):
+                    name = f"model.layers.{index}.mlp.experts.{expert}.{part}_proj.weight"
+                    scale = 0.25 + 0.125 * (expert + number)
+                    changes[name] = (weight / scale).to(torch.float8_e4m3fn)
+                    changes[f"{name}_scale_inv"] = torch.full((1, 1), scale)
+                    weight.copy_(changes[name].float() * scale)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128],
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    checkpoint = rewritten(tmp_path, changes)
+    assert set(checkpoint.names()) == set(parameter_shapes(checkpoint.spec))
+    assert_same_logits_in_chunks(model, checkpoint)
 
 
 def test_gpt_oss_stores_matrices_transposed_with_gate_and_up_alternating(tmp_path: Path) -> None:

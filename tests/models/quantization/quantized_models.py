@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from limelight.models.quantization.scheme import Stored
@@ -150,6 +150,30 @@ def save_quantized(model: Any, folder: Path, settings: dict[str, Any] | None, pa
     if settings is not None:
         config["quantization_config"] = settings
     path.write_text(json.dumps(config))
+
+
+def save_quantized_experts(
+    model: Any, folder: Path, settings: dict[str, Any], pack: Callable[[Tensor], Packed]
+) -> None:
+    """The same for a mixture of experts, which transformers holds as one tensor and the hub stores one by one."""
+    experts: dict[str, Tensor] = {}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            module, _, part = name.rpartition(".")
+            if not module.endswith(".experts"):
+                continue
+            for expert, matrix in enumerate(parameter):
+                halves = matrix.chunk(2) if part == "gate_up_proj" else (matrix,)
+                names = ("gate_proj", "up_proj") if part == "gate_up_proj" else ("down_proj",)
+                for projection, half in zip(names, halves, strict=True):
+                    parts, weight = pack(half.clone())
+                    half.copy_(weight)
+                    experts |= {f"{module}.{expert}.{projection}.{key}": value for key, value in parts.items()}
+    plain = ("mlp.gate", "embed_tokens", "lm_head")
+    save_quantized(model, folder, settings, lambda module, weight: None if module.endswith(plain) else pack(weight))
+    path = folder / "model.safetensors"
+    kept = {name: tensor.clone() for name, tensor in load_file(path).items() if ".experts." not in name}
+    save_file(kept | experts, path)
 
 
 def of_layers(pack: Callable[[Tensor], Packed]) -> Packer:

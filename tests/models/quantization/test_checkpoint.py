@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, Phi3Config, Qwen2Config
+from transformers import LlamaConfig, Phi3Config, Qwen2Config, Qwen3MoeConfig
 
 from limelight.config import EngineConfig
 from limelight.errors import CheckpointError, UnsupportedModel
@@ -22,8 +22,9 @@ from tests.models.quantization.quantized_models import (
     of_layers,
     quantize,
     save_quantized,
+    save_quantized_experts,
 )
-from tests.models.quantization.same_logits import assert_same_as_transformers
+from tests.models.quantization.same_logits import assert_same_as_transformers, assert_same_logits
 from tests.models.sequences import Batch
 from tests.models.tiny_models import save_byte_tokenizer, tiny_llama, tiny_model
 
@@ -236,3 +237,22 @@ def test_a_plain_tensor_of_integers_is_still_refused(tmp_path: Path) -> None:
     edit(tmp_path, {"model.norm.weight": torch.ones(32, dtype=torch.int8)})
     with pytest.raises(UnsupportedModel, match=r"model\.norm\.weight is stored as I8"):
         open_checkpoint(tmp_path).tensor("model.norm.weight")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_experts_that_are_quantised_one_by_one_are_stacked(name: str, tmp_path: Path) -> None:
+    settings, pack = FORMATS[name]
+    model = tiny_model(
+        Qwen3MoeConfig,
+        head_dim=16,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+    )
+    save_quantized_experts(model, tmp_path, settings, pack)
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.shape("model.layers.0.mlp.experts.down_proj.weight") == (4, 32, 16)
+    check_parameters(checkpoint, parameter_shapes(checkpoint.spec))
+    assert_same_logits(model, checkpoint)

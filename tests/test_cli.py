@@ -211,6 +211,14 @@ def test_left_out_options_leave_the_defaults_of_the_settings() -> None:
     assert settings == type(settings)(allowed_hosts=("localhost", "127.0.0.1", "::1"))
 
 
+def test_options_are_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """The beginning of one is not taken for it: the model of `serve` has no option before it."""
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--model", "auto"], loader=unreachable)
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --model" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("which", [[], ["serve"], ["chat"], ["generate"]])
 def test_help_teaches_by_example_and_says_the_defaults(which: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:

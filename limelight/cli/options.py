@@ -269,6 +269,7 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _engine_options(parser: argparse.ArgumentParser) -> None:
+    parser.allow_abbrev = False  # "serve --model NAME" must not be taken for --model-impl
     group = parser.add_argument_group("engine")
     group.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API. Default: its own")
     group.add_argument("--device", choices=DEVICES, default="auto", help="where to compute")

@@ -50,7 +50,7 @@ class LLM:
         block_size: tokens per KV page.
         enable_prefix_caching: share pages of equal prefixes between prompts.
         tensor_parallel_size, pipeline_parallel_size, data_parallel_size: 1.
-        quantization: None; quantised GGUF files need no option.
+        quantization: None; quantised models need no option.
         trust_remote_code, gpu_memory_utilization, enforce_eager, swap_space, enable_chunked_prefill, disable_log_stats:
             without effect here.
 
@@ -91,7 +91,7 @@ class LLM:
         _refuse_parallel("data_parallel_size", data_parallel_size)
         if quantization is not None:
             raise ConfigError(
-                f"quantization is {quantization!r}; leave it out: a GGUF file says itself how it is quantised"
+                f"quantization is {quantization!r}; leave it out: the model's files say themselves how it is quantised"
             )
         if tokenizer is not None and tokenizer != model:
             raise ConfigError(f"tokenizer is {tokenizer!r}; leave it out: a model is served with its own tokenizer")

@@ -40,7 +40,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     outline = source.outline
     dtype = choose_dtype(config.dtype, outline.dtype, device)
     kernels = select_kernels(device)
-    for note in outline.notes:
+    for note in (*outline.notes, _dtype_note(config.dtype, dtype, outline.dtype)):
         report(note, None)
     plan = _plan(config, source, kernels, dtype)
 
@@ -93,6 +93,12 @@ def choose_dtype(name: str, stored: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         name = "float32" if device.type == "cpu" else stored
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+
+
+def _dtype_note(setting: str, dtype: torch.dtype, stored: str) -> str:
+    chosen = str(dtype).removeprefix("torch.")
+    reason = "as dtype says" if setting != "auto" else "the default on the CPU" if chosen != stored else "as stored"
+    return f"computing in {chosen}, {reason}" + (f"; the weights are meant for {stored}" if chosen != stored else "")
 
 
 def warm_up(executor: TorchStepExecutor, capacity: Capacity) -> None:

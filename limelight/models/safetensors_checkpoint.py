@@ -112,10 +112,15 @@ class SafetensorsCheckpoint(SafetensorsFiles):
     def _settle_tie(self, head: _Entry) -> None:
         """Some checkpoints call the head tied and still hold one. As in transformers, the tensors decide."""
         table = self._entries.setdefault(EMBEDDING, head)
+        if table is head:
+            return
         same = (
             table.type == head.type and table.type in DTYPES and torch.equal(self.tensor(EMBEDDING), self.tensor(HEAD))
         )
-        if not same:
+        if same:
+            note = f"{HEAD} is stored beside an equal {EMBEDDING}; one of them serves as both"
+            self.spec = msgspec.structs.replace(self.spec, notes=(*self.spec.notes, note))
+        else:
             self.spec = msgspec.structs.replace(self.spec, tie_word_embeddings=False)
 
 

@@ -196,14 +196,12 @@ def _print_supported(*, as_json: bool) -> None:
 
 def _print_table(table: Table) -> None:
     for row in table.rows:
-        print(f"  {row[0]}")
-        for cell in row[1:]:
-            _print_indented(cell)
+        _print_indented(f"{row[0]}: {', '.join(row[1:])}", margin="  ")
 
 
-def _print_indented(text: str) -> None:
+def _print_indented(text: str, margin: str = "    ") -> None:
     width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST) if sys.stdout.isatty() else WIDEST
-    margin = "    "
-    print(
-        textwrap.fill(printable(text), width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        printable(text), width, initial_indent=margin, subsequent_indent=f"{margin}  ", break_on_hyphens=False
     )
+    print("\n".join(lines))

@@ -14,6 +14,7 @@ from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
 from limelight.models.families.registry import family_of
 from limelight.models.fields import read_json_object
+from limelight.models.gguf.parts import PART_NAME
 from limelight.models.hub.gguf_choice import label_of
 from limelight.models.kv_cache import kv_layout
 from limelight.models.loading import choose_device, choose_dtype, divide_memory
@@ -149,5 +150,7 @@ def _format(path: Path) -> str | None:
 
 def _stored_bytes(path: Path) -> int | None:
     if path.is_file():
-        return path.stat().st_size
+        part = PART_NAME.fullmatch(path.name)
+        parts = path.parent.glob(f"*-of-{part['count']}.gguf") if part else (path,)
+        return sum(file.stat().st_size for file in parts if part is None or file.name.startswith(part["name"]))
     return sum(file.stat().st_size for file in path.glob("*.safetensors")) or None

@@ -3,9 +3,9 @@
 import msgspec
 
 from limelight.models.families.registry import FAMILIES
+from limelight.models.gguf.architectures import GGUF_ARCHITECTURES
 from limelight.models.gguf.blocks import FORMATS, UNSUPPORTED
 from limelight.models.gguf.pre_tokenizers import PRE_TOKENIZERS
-from limelight.models.gguf.spec import ARCHITECTURES as GGUF_ARCHITECTURES
 from limelight.models.quantization.settings import METHODS, READ_BY_FAMILY
 
 

@@ -30,11 +30,11 @@ class CachedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 def cached_models(cache: Path | None = None) -> list[CachedModel]:
     """Everything in the cache (None: huggingface_hub's), by name."""
-    from huggingface_hub import scan_cache_dir
+    from huggingface_hub import constants, scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        scanned = scan_cache_dir(cache)
+        scanned = scan_cache_dir(cache or constants.HF_HUB_CACHE)
     except CacheNotFound:
         return []
     found = [

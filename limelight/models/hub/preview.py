@@ -9,6 +9,7 @@ from pathlib import Path
 
 from limelight.errors import CheckpointError
 from limelight.models.gguf.file import GgufFile
+from limelight.models.gguf.rope import FACTOR_TENSORS
 from limelight.models.hub.listing import Listing
 from limelight.models.hub.needed_files import Needed
 from limelight.models.safetensors_checkpoint import INDEX
@@ -19,9 +20,8 @@ MAX_SAFETENSORS_HEADER_BYTES = 100_000_000
 """The format's own bound."""
 GGUF_HEADER_BYTES = (2**22, 2**24, 2**26)
 """Tried in turn: the header holds the vocabulary, and nothing at its beginning says how long it is."""
-SMALL_TENSORS = "rope_"
-"""GGUF tensors whose few values are part of the configuration."""
-MAX_SMALL_BYTES = 2**16
+MAX_FACTOR_BYTES = 2**16
+"""Of a tensor of rotary factors: its few values are part of the configuration."""
 
 
 class HeaderSource:
@@ -89,7 +89,7 @@ class HeaderSource:
                 continue  # perhaps only because it is cut; whoever opens it will say so otherwise
             with target.open("r+b") as content:
                 for tensor in tensors:
-                    if tensor.name.startswith(SMALL_TENSORS) and tensor.num_bytes <= MAX_SMALL_BYTES:
+                    if tensor.name in FACTOR_TENSORS and tensor.num_bytes <= MAX_FACTOR_BYTES:
                         content.seek(tensor.start)
                         content.write(self._read(path, tensor.start, tensor.num_bytes))
             return

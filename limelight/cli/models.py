@@ -173,6 +173,8 @@ def _print_details(model: Known) -> None:
     for label, value in rows:
         if value:
             print(f"{label:<9} {printable(value)}")
+    for note in found.notes:
+        print(f"note      {printable(note)}")
     if found.lengths:
         print(f"\n{'tokens':>10}  {'KV':>10}  {'in all':>10}  at once")
     for need in found.lengths:
@@ -196,7 +198,9 @@ def _print_supported(*, as_json: bool) -> None:
 
 def _print_table(table: Table) -> None:
     for row in table.rows:
-        _print_indented(f"{row[0]}: {', '.join(row[1:])}", margin="  ")
+        label, *cells = (cell.replace("`", "") for cell in row)
+        named = [f"{column.replace('`', '')} {cell}" for column, cell in zip(table.columns[1:], cells, strict=True)]
+        _print_indented(f"{label}: {'; '.join(named if len(named) > 1 else cells)}", margin="  ")
 
 
 def _print_indented(text: str, margin: str = "    ") -> None:

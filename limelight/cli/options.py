@@ -288,6 +288,7 @@ def _models_command(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="where it would be computed")
     parser.add_argument("--dtype", choices=DTYPES, default="auto", help="what it would be computed in")
+    parser.add_argument("--model-impl", choices=MODEL_IMPLS, default="auto", help="whose layers would run")
 
 
 def _model_options(parser: argparse.ArgumentParser) -> None:

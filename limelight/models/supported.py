@@ -1,8 +1,10 @@
 """What can be run, as tables: collected from the code that runs it, for `limelight models --supported` and the docs."""
 
+from collections.abc import Iterable
+
 import msgspec
 
-from limelight.models.families.registry import FAMILIES
+from limelight.models.families.registry import FAMILIES, family_of
 from limelight.models.gguf.architectures import GGUF_ARCHITECTURES
 from limelight.models.gguf.blocks import FORMATS, UNSUPPORTED
 from limelight.models.gguf.pre_tokenizers import PRE_TOKENIZERS
@@ -10,7 +12,7 @@ from limelight.models.quantization.settings import METHODS, READ_BY_FAMILY
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table with a heading. `rows` are as wide as `columns`."""
+    """A table with a heading; names that files use are in backquotes. `rows` are as wide as `columns`."""
 
     title: str
     columns: tuple[str, ...]
@@ -18,29 +20,36 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def supported_tables() -> tuple[Table, ...]:
-    """Families, file formats, tokenizers."""
+    """Families, quantised safetensors, GGUF files."""
     return (
-        Table(
-            "Families with layers of their own",
-            ("family", "model_type in config.json"),
-            tuple((family.title, ", ".join(family.architectures)) for family in FAMILIES),
-        ),
+        Table("Families with layers of our own", ("family", "safetensors: `model_type`", "GGUF"), _families()),
         Table(
             "Quantised safetensors",
-            ("quant_method", "read"),
+            ("`quant_method`", "how it is read"),
             (
-                *((method, "yes, expanded when loaded") for method in METHODS),
-                *((method, f"by the family {family}") for family, method in READ_BY_FAMILY.items()),
+                *((f"`{method}`", "expanded when it is loaded") for method in METHODS),
+                *((f"`{method}`", f"by {family_of(name).title}") for name, method in READ_BY_FAMILY.items()),
             ),
         ),
         Table(
             "GGUF files",
             ("what", "names"),
             (
-                ("architectures (general.architecture)", ", ".join(GGUF_ARCHITECTURES)),
-                ("tensor formats", ", ".join(known.name for known in FORMATS.values())),
-                ("tensor formats refused by name", ", ".join(UNSUPPORTED.values())),
-                ("byte-level tokenizers (tokenizer.ggml.pre)", ", ".join(sorted(PRE_TOKENIZERS))),
+                ("tensor formats", _names(known.name for known in FORMATS.values())),
+                ("tensor formats refused by name", _names(UNSUPPORTED.values())),
+                ("byte-level tokenizers (`tokenizer.ggml.pre`)", _names(sorted(PRE_TOKENIZERS))),
             ),
         ),
     )
+
+
+def _families() -> tuple[tuple[str, ...], ...]:
+    rows = []
+    for family in FAMILIES:
+        gguf = [name for name, known in GGUF_ARCHITECTURES.items() if known.family in family.architectures]
+        rows.append((family.title, _names(family.architectures), _names(gguf) or "-"))
+    return tuple(rows)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

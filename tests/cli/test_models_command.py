@@ -260,7 +260,7 @@ class TestSupported:
     def test_families_and_formats_are_listed(self, run: Run) -> None:
         code, out, _ = run("--supported")
         assert code == 0
-        for word in ("Llama: llama", "Q4_K", "gptq", "llama-bpe"):
+        for word in ("Llama: safetensors: model_type llama; GGUF llama", "Q4_K", "gptq", "llama-bpe"):
             assert word in out
 
     def test_as_json(self, run: Run) -> None:

@@ -12,9 +12,10 @@ from limelight.models.gguf.file import GgufFile
 from limelight.models.gguf.rope import FACTOR_TENSORS
 from limelight.models.hub.listing import Listing
 from limelight.models.hub.needed_files import Needed
+from limelight.models.quantization.settings import FILES as QUANTIZATION_FILES
 from limelight.models.safetensors_checkpoint import INDEX
 
-CONFIGURATION = ("config.json", "generation_config.json", "quantize_config.json", "quant_config.json", INDEX)
+CONFIGURATION = ("config.json", "generation_config.json", INDEX, *QUANTIZATION_FILES)
 FIRST_BYTES = 2**20
 MAX_SAFETENSORS_HEADER_BYTES = 100_000_000
 """The format's own bound."""

@@ -169,10 +169,16 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         )
 
 
-def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
-    parser = commands.add_parser(
-        "serve", help="start the server", description="Start the server.", epilog=SERVE_EXAMPLES, formatter_class=_Help
+def _command(commands: Any, name: str, summary: str, description: str, examples: str) -> argparse.ArgumentParser:
+    """A command's own parser; `summary` is its line in the list of commands."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=description, epilog=examples, formatter_class=_Help
     )
+    return parser
+
+
+def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
+    parser = _command(commands, "serve", "start the server", "Start the server.", SERVE_EXAMPLES)
     _model_options(parser)
     _engine_options(parser)
     network = parser.add_argument_group("network")
@@ -239,12 +245,12 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
 
 
 def _chat_command(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "chat",
-        help="talk to a model in this terminal",
-        description="Talk to a model in this terminal.",
-        epilog=CHAT_EXAMPLES,
-        formatter_class=_Help,
+        "talk to a model in this terminal",
+        "Talk to a model in this terminal.",
+        CHAT_EXAMPLES,
     )
     _model_options(parser)
     parser.add_argument("--system", metavar="TEXT", help="instructions that stand before the conversation")
@@ -253,12 +259,12 @@ def _chat_command(commands: Any) -> None:
 
 
 def _generate_command(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "generate",
-        help="continue a prompt, or answer it with --chat",
-        description="Continue a prompt and print the text as it comes.",
-        epilog=GENERATE_EXAMPLES,
-        formatter_class=_Help,
+        "continue a prompt, or answer it with --chat",
+        "Continue a prompt and print the text as it comes.",
+        GENERATE_EXAMPLES,
     )
     parser.add_argument(
         "prompt",
@@ -275,12 +281,12 @@ def _generate_command(commands: Any) -> None:
 
 
 def _models_command(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "models",
-        help="what is in the cache, what would run, and the memory it needs",
-        description="List the models on this machine, or tell of one whether it would run here and in what memory.",
-        epilog=MODELS_EXAMPLES,
-        formatter_class=_Help,
+        "what is in the cache, what would run, and the memory it needs",
+        "List the models on this machine, or tell of one whether it would run here and in what memory.",
+        MODELS_EXAMPLES,
     )
     parser.add_argument("model", nargs="?", metavar="MODEL", help=f"{MODEL_HELP} Without it: everything in the cache")
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")

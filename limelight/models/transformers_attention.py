@@ -110,6 +110,8 @@ def attention(
         raise UnsupportedModel(f"{name} makes an attention mask of its own")
     if is_causal is False or not getattr(module, "is_causal", True):
         raise UnsupportedModel(f"{name} is not causal: its tokens see later ones")
+    if s_aux is None and getattr(module, "sinks", None) is not None:
+        raise UnsupportedModel(f"{name} has attention sinks that it does not hand to attention")
     unknown = sorted(key for key, given in others.items() if given is not None and key not in HARMLESS)
     if unknown:
         raise UnsupportedModel(f"{name} gives attention {', '.join(unknown)}, which paged attention has no use for")
@@ -117,7 +119,7 @@ def attention(
         scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
         sliding_window=sliding_window,
         soft_cap=softcap,
-        sinks=s_aux,
+        sinks=None if s_aux is None else s_aux.to(torch.float32),
     )
     return desk.attender.attend(module, query, key, value, settings), None
 
@@ -149,7 +151,7 @@ class PagedAttender:
         self.kernels.write(self.kv, layer, self._rows(keys), self._rows(values), self.plan)
         attended = self.kernels.attend(self.kv, layer, self._rows(queries), self.plan, settings)
         attended = attended.view(1, len(attended), queries.shape[1], self.head_dim)[..., :value_dim]
-        return attended.to(queries.dtype)
+        return attended.to(queries.dtype).contiguous()
 
     def _rows(self, heads: Tensor) -> Tensor:
         """[1, heads, tokens, dim] -> [tokens, heads, dim] as the pool holds it."""

@@ -36,9 +36,9 @@ BOUNDS = {
     "head_dim": MAX_HEAD_DIM,
     "vocab_size": MAX_VOCAB,
     "max_position_embeddings": MAX_POSITIONS,
-    "num_experts": MAX_EXPERTS,
-    "num_local_experts": MAX_EXPERTS,
-    "n_routed_experts": MAX_EXPERTS,
+    "num_experts": 16 * MAX_EXPERTS,  # some families count experts of a single row each
+    "num_local_experts": 16 * MAX_EXPERTS,
+    "n_routed_experts": 16 * MAX_EXPERTS,
 }
 MAX_NUMBER = 2**53
 """No setting of a model is a larger integer."""
@@ -102,7 +102,7 @@ def read_transformers_config(folder: Path) -> TransformersConfig:
     _check_quantization(fields)
     _check_numbers(fields, fields.values)
     values = {
-        key: value
+        key: _with_special_floats(value)
         for key, value in fields.values.items()
         if key not in SETTINGS_OF_THE_PROGRAM and not key.startswith("_")
     }
@@ -124,6 +124,8 @@ def understood(source: str, attempt: str) -> Iterator[None]:
     """
     try:
         yield
+    except UnsupportedModel as error:  # by our attention, which does not know the file
+        raise UnsupportedModel(f"{source}: {error.message}") from None
     except TRANSFORMERS_FAULTS as error:
         import transformers
 
@@ -209,6 +211,16 @@ def _check_numbers(fields: Fields, value: object) -> None:
             raise CheckpointError(f"{fields.source}: it holds an integer beyond 2**53, which no setting needs")
 
 
+def _with_special_floats(value: Any) -> Any:
+    """Infinity and the like as numbers again: transformers writes `{"__float__": "Infinity"}` for them."""
+    if isinstance(value, dict):
+        tag = value.get("__float__") if len(value) == 1 else None
+        if tag in ("Infinity", "-Infinity", "NaN"):
+            return float(tag)
+        return {key: _with_special_floats(entry) for key, entry in value.items()}
+    return [_with_special_floats(entry) for entry in value] if isinstance(value, list) else value
+
+
 def _check_bounds(fields: Fields, config: Any) -> None:
     for name, high in BOUNDS.items():
         value = getattr(config, name, None)
@@ -217,12 +229,12 @@ def _check_bounds(fields: Fields, config: Any) -> None:
 
 
 def _check_kind(fields: Fields, config: Any, model_class: Any) -> None:
-    if config.is_encoder_decoder or getattr(config, "is_encoder_decoder", False):
+    if getattr(config, "is_encoder_decoder", False):
         raise _refusal(fields, "it is an encoder-decoder; Limelight runs decoders")
-    if getattr(model_class, "_is_stateful", False):
-        raise _refusal(fields, "its layers keep a running state (state-space or recurrent), which is not kept in pages")
     kinds = getattr(config, "layer_types", None) or ()
     others = sorted({str(kind) for kind in kinds} - ATTENDING)
+    if getattr(model_class, "_is_stateful", False) and (others or not kinds):
+        raise _refusal(fields, "its layers keep a running state (state-space or recurrent), which is not kept in pages")
     if others:
         raise _refusal(
             fields, f"it has layers of the kind {', '.join(others)}; paged attention serves full and sliding"

@@ -68,6 +68,7 @@ class TransformersSource:
             max_position_embeddings=described.max_position_embeddings,
             eos_token_ids=_eos_token_ids(described, attendance.vocab_size)
             | generation.token_ids("eos_token_id", attendance.vocab_size),
+            notes=(f"{described.config.model_type} runs with the layers of transformers",),
             dtype=stated_dtype(fields) or DTYPES.get(largest, "float32"),
         )
 
@@ -76,6 +77,6 @@ def _eos_token_ids(described: TransformersConfig, vocab_size: int) -> frozenset[
     """As `config.json` states them; else the default of transformers' class, if the vocabulary is that large."""
     if "eos_token_id" in described.fields.values:
         return described.fields.token_ids("eos_token_id", vocab_size)
-    default = described.config.eos_token_id
+    default = getattr(described.config, "eos_token_id", None)
     ids = default if isinstance(default, list) else [] if default is None else [default]
     return frozenset(token_id for token_id in ids if 0 <= token_id < vocab_size)

@@ -21,6 +21,9 @@ from limelight.models.transformers_attention import set_desk
 from limelight.models.transformers_config import TransformersConfig, understood
 
 FAULTS = ("missing", "unexpected", "mismatched")
+_one_at_a_time = threading.Lock()
+"""While transformers builds a model it changes torch's default dtype for the whole process and puts it back, and so
+does `silent_transformers` with the hook for bars: two loads that overlap would put back what the other one had set."""
 
 
 def load_weights(
@@ -41,7 +44,7 @@ def load_weights(
     """
     progress = _Progress(len(files.names()), on_progress)
     tensors = {name: _Lazy(files, name, progress) for name in files.names() if not HARMLESS.search(name)}
-    with understood(described.fields.source, "load the weights"), silent_transformers():
+    with understood(described.fields.source, "load the weights"), _one_at_a_time, silent_transformers():
         model, found = described.model_class.from_pretrained(
             None,
             config=described.config,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
@@ -45,6 +46,12 @@ def tiny_model(config_class: type[PretrainedConfig], **settings: Any) -> Any:
     """The decoder that a configuration class belongs to, whose random weights are large enough for every part to show
     in the logits; equal weights for equal shapes."""
     return with_random_weights(AutoModelForCausalLM.from_config(config_class(**{**SMALL, **settings})))
+
+
+def tiny_named(name: str, **settings: Any) -> Any:
+    """The decoder of the configuration class of that name (what follows a blank is ignored); token 1 ends a text."""
+    settings = {"bos_token_id": None, "eos_token_id": 1, **settings}
+    return tiny_model(getattr(transformers, name.split()[0]), **settings)
 
 
 def tiny_llama(**settings: Any) -> LlamaForCausalLM:

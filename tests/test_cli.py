@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 
 from limelight.cli import main
+from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.options import allowed_hosts, api_keys, build_parser, engine_config, is_loopback, memory_bytes
 from limelight.cli.serve import bind, http_settings
-from limelight.cli.terminal import LoadingProgress, as_options, printable
+from limelight.cli.terminal import as_options, printable
 from limelight.config import EngineConfig
 from limelight.engine import Report
 from limelight.errors import ConfigError

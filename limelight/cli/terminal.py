@@ -1,12 +1,10 @@
-"""What the commands share in a terminal: progress and interrupts of loading, text without tricks."""
+"""What the commands share in a terminal: interrupts of loading, text without tricks."""
 
 import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from tqdm import tqdm
 
 from limelight.config import EngineConfig
 
@@ -40,31 +38,3 @@ def interruptible_by_the_system() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class LoadingProgress:
-    """An engine's `report`: a bar per stage on a terminal, one plain line per stage elsewhere."""
-
-    def __init__(self) -> None:
-        self._stage: str | None = None
-        self._bar: tqdm | None = None
-
-    def __call__(self, stage: str, fraction: float | None) -> None:
-        """Stage `stage` is `fraction` (0 to 1) done; None where that is not known. From one thread at a time."""
-        if stage != self._stage:
-            self.close()
-            self._stage = stage
-            if not sys.stderr.isatty():
-                say(stage)
-            elif fraction is None:
-                self._bar = tqdm(desc=stage, bar_format="{desc} ...")
-            else:
-                self._bar = tqdm(desc=stage, total=1.0, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}")
-        if self._bar is not None and fraction is not None:
-            self._bar.update(fraction - self._bar.n)
-
-    def close(self) -> None:
-        """Ends the bar in hand."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None

@@ -42,7 +42,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     kernels = select_kernels(device)
     for note in (*outline.notes, _dtype_note(config.dtype, dtype, outline.dtype)):
         report(note, None)
-    plan = _plan(config, source, kernels, dtype)
+    plan = divide_memory(config, source, kernels, dtype)
 
     with ThreadPoolExecutor(1, thread_name_prefix="limelight-load") as beside:
         text = beside.submit(_text_side, path, source.gguf_metadata)
@@ -115,8 +115,13 @@ def warm_up(executor: TorchStepExecutor, capacity: Capacity) -> None:
     executor.submit(Step(number=0, chunks=(), released=(0,)))()
 
 
-def _plan(config: EngineConfig, source: Source, kernels: Kernels, dtype: torch.dtype) -> MemoryPlan:
-    """Divide the memory that is free now, before anything is loaded."""
+def divide_memory(config: EngineConfig, source: Source, kernels: Kernels, dtype: torch.dtype) -> MemoryPlan:
+    """Divide the memory that is free now, before anything is loaded.
+
+    Raises:
+        ConfigError: `max_model_len` is beyond the model's positions.
+        OutOfMemory: the weights, or what the settings ask for, do not fit.
+    """
     outline = source.outline
     if config.max_model_len is not None and config.max_model_len > outline.longest_context:
         raise ConfigError(

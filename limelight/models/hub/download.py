@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from limelight.errors import ModelError
+from limelight.models.hub.byte_progress import ByteProgress
 from limelight.models.hub.listing import COMMIT, Listing, list_cached, list_remote
 from limelight.models.hub.names import HubName
 from limelight.models.hub.needed_files import Needed, needed_adapter_files, needed_files
+from limelight.models.hub.preview import HeaderSource
 from limelight.models.hub.refusals import explained, is_unreachable, why_unreachable
 from limelight.models.hub.transfer import LARGE_BYTES, MAX_HTTP_BYTES, LargeFile, TransferStopped, fetch_large
 from limelight.models.memory_plan import as_size
 from limelight.models.safetensors_checkpoint import INDEX, read_weight_map
-from limelight.progress import BytesDone, Report
+from limelight.progress import Report
 
 NUM_AT_ONCE = 4
 """Large files fetched at the same time."""
-REPORTED_BYTES = 2**18
-"""Progress is reported about this often."""
 
 
 class HubFiles:
@@ -61,12 +61,7 @@ class HubFiles:
             CheckpointError: the repository has no such model.
             ModelError: the hub does not have it, does not give it, or cannot be reached; the disk is too small.
         """
-        repository = self._name.repository
-        return self._complete(
-            lambda listing: needed_files(
-                listing.sizes, repository, self._name.selection, lambda: self._read_index(listing)
-            )
-        )
+        return self._complete(self._choose_model)
 
     def adapter(self) -> Path:
         """The folder of a LoRA adapter, complete.
@@ -77,21 +72,37 @@ class HubFiles:
         """
         return self._complete(lambda listing: needed_adapter_files(listing.sizes, self._name.repository))
 
-    def listing(self) -> Listing:
-        """What the repository holds; from the cache where the hub cannot be reached.
+    def cached_model(self) -> Path | None:
+        """The model's folder or `.gguf` file if the cache has all of it, without asking the hub; else None."""
+        cached = list_cached(self._name.repository, self._revision, self._cache)
+        needed = None if cached is None else self._if_complete(self._choose_model, cached)
+        if cached is None or needed is None:
+            return None
+        return cached.folder / needed.gguf if needed.gguf else cached.folder
+
+    def preview(self, folder: Path) -> tuple[Path, int]:
+        """The model without its weights, in `folder`: (what to open, bytes that a download would fetch).
 
         Raises:
-            ModelError: neither knows it.
+            CheckpointError: the repository has no such model.
+            ModelError: the hub does not have it, does not give it, or cannot be reached.
         """
         repository, revision, endpoint = self._name.repository, self._revision, self._endpoint
         with explained(repository, revision, endpoint):
-            try:
-                return list_remote(repository, revision, endpoint, self._cache)
-            except Exception as error:
-                cached = list_cached(repository, revision, self._cache) if is_unreachable(error) else None
-                if cached is None:
-                    raise
-                return cached
+            listing = list_remote(repository, revision, endpoint, self._cache)
+            source = HeaderSource(listing, endpoint)
+            needed = needed_files(
+                listing.sizes,
+                repository,
+                self._name.selection,
+                lambda: set(read_weight_map(source.fetch_text(INDEX, folder)).values()),
+            )
+            opened = source.write_stand_ins(needed, folder)
+        return opened, sum(listing.files[path].num_bytes for path in listing.missing(needed.files))
+
+    def _choose_model(self, listing: Listing) -> Needed:
+        name = self._name
+        return needed_files(listing.sizes, name.repository, name.selection, lambda: self._read_index(listing))
 
     def _complete(self, choose: Callable[[Listing], Needed]) -> Path:
         repository, revision, endpoint = self._name.repository, self._revision, self._endpoint
@@ -160,18 +171,13 @@ class HubFiles:
         """The weight files that the index names; the index is fetched if it has to be."""
         path = listing.folder / INDEX
         if not path.is_file():
-            from huggingface_hub import errors, hf_hub_download
+            if listing.from_cache:
+                raise _NotCached(INDEX)
+            from huggingface_hub import hf_hub_download
 
-            try:
-                fetched = hf_hub_download(
-                    self._name.repository,
-                    INDEX,
-                    revision=listing.commit,
-                    cache_dir=self._cache,
-                    endpoint=self._endpoint,
-                )
-            except errors.LocalEntryNotFoundError as error:
-                raise _NotCached(INDEX) from error
+            fetched = hf_hub_download(
+                self._name.repository, INDEX, revision=listing.commit, cache_dir=self._cache, endpoint=self._endpoint
+            )
             path = Path(fetched)
         return set(read_weight_map(path).values())
 
@@ -182,7 +188,7 @@ class HubFiles:
         total_bytes = sum(listing.files[path].num_bytes for path in missing)
         found_bytes = sum(arrived.values())
         self._check_disk(total_bytes - found_bytes)
-        progress = _Progress(self._report, f"downloading {self._name}", found_bytes, total_bytes)
+        progress = ByteProgress(self._report, f"downloading {self._name}", found_bytes, total_bytes)
         self._fetch_large(large, progress)
         self._fetch_with_library(needed)
         progress.finish()
@@ -209,7 +215,7 @@ class HubFiles:
                 "folder on a larger disk"
             )
 
-    def _fetch_large(self, files: list[LargeFile], progress: "_Progress") -> None:
+    def _fetch_large(self, files: list[LargeFile], progress: ByteProgress) -> None:
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
         if not files:
@@ -251,32 +257,6 @@ class HubFiles:
 
 class _NotCached(Exception):
     """A file that says what else is needed is not in the cache, and the hub is out of reach."""
-
-
-class _Progress:
-    """Bytes of one download, from several threads, to one report at a time."""
-
-    def __init__(self, report: Report, what: str, found_bytes: int, total_bytes: int) -> None:
-        self._report = report
-        self._what = what
-        self._found_bytes = found_bytes
-        self._total_bytes = total_bytes
-        self._done_bytes = found_bytes
-        self._next_bytes = 0
-        self._lock = threading.Lock()
-        self.add(0)
-
-    def add(self, num_bytes: int) -> None:
-        """So many more have arrived."""
-        with self._lock:
-            self._done_bytes += num_bytes
-            if self._total_bytes and (self._done_bytes >= self._next_bytes or num_bytes < 0):
-                self._next_bytes = min(self._done_bytes + REPORTED_BYTES, self._total_bytes)
-                self._report(self._what, BytesDone(self._done_bytes, self._total_bytes, self._found_bytes))
-
-    def finish(self) -> None:
-        """All of it is there."""
-        self.add(self._total_bytes - self._done_bytes)
 
 
 def _silent_bar() -> type:

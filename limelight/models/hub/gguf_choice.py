@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from limelight.errors import CheckpointError
+from limelight.models.gguf.parts import PART_NAME
 from limelight.models.memory_plan import as_size
 
 LABEL = re.compile(
     r"(?<![A-Za-z0-9])((?:UD-)?(?:I?Q[1-8](?:_[0-9A-Z]+)*|TQ[12]_0|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32))(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
-PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 PREFERRED = (
     "Q4_K_M", "Q4_K_S", "Q4_K_L", "Q4_K_XL", "Q4_1", "Q4_0", "IQ4_NL", "MXFP4_MOE", "MXFP4", "Q4", "Q5_K_M", "Q5_K_S",
     "Q5_K_L", "Q5_1", "Q5_0", "Q6_K", "Q8_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K", "BF16", "F16", "FP16", "F32",
@@ -70,7 +70,8 @@ def gguf_models(sizes: Mapping[str, int]) -> list[GgufModel]:
     by_stem: dict[str, list[str]] = {}
     for path in sorted(sizes):
         if path.lower().endswith(".gguf") and not _is_no_model(path):
-            by_stem.setdefault(PART.sub("", path), []).append(path)
+            part = PART_NAME.fullmatch(path)
+            by_stem.setdefault(f"{part['name']}-of-{part['count']}" if part else path, []).append(path)
     return [
         GgufModel(tuple(files), label_of(files[0]), sum(sizes[path] for path in files)) for files in by_stem.values()
     ]
@@ -121,12 +122,11 @@ def _by_preference(models: list[GgufModel], repository: str) -> tuple[GgufModel,
 
 def _whole(model: GgufModel, repository: str) -> GgufModel:
     """`model`, none of whose parts is missing."""
-    part = PART.search(model.files[0])
+    part = PART_NAME.fullmatch(model.files[0])
     if part is None:
         return model
-    expected = [
-        f"{PART.sub('', model.files[0])}-{number:05}-of-{part[2]}.gguf" for number in range(1, int(part[2]) + 1)
-    ]
+    count = int(part["count"])
+    expected = [f"{part['name']}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
     missing = sorted(set(expected) - set(model.files))
     if missing:
         raise CheckpointError(

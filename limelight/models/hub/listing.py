@@ -29,6 +29,7 @@ class Listing(msgspec.Struct, frozen=True):
     Attributes:
         folder: where the cache has, or will have, those files of this commit that were fetched.
         renamed_to: the repository's present id, where the one that was asked for is an old one.
+        from_cache: it was read from the cache, and the hub is not to be asked for more.
     """
 
     repository: str
@@ -36,6 +37,7 @@ class Listing(msgspec.Struct, frozen=True):
     files: Mapping[str, RemoteFile]
     folder: Path
     renamed_to: str | None = None
+    from_cache: bool = False
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -91,7 +93,7 @@ def list_cached(repository: str, revision: str | None, cache: Path) -> Listing |
     for path in folder.rglob("*"):
         if path.is_file():
             files[path.relative_to(folder).as_posix()] = RemoteFile(path.stat().st_size)
-    return Listing(repository, commit, files, folder)
+    return Listing(repository, commit, files, folder, from_cache=True)
 
 
 def _storage(cache: Path, repository: str) -> Path:

@@ -118,11 +118,13 @@ class Answer(http.server.BaseHTTPRequestHandler):
         if self.command == "GET":
             hub.ranges.append(stated)
             hub.cdn_tokens.add(self.headers.get("Authorization"))
-        first = re.fullmatch(r"bytes=(\d+)-", stated or "")
-        start = int(first[1]) if first and hub.knows_ranges else 0
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", stated or "") if hub.knows_ranges else None
+        start = int(asked[1]) if asked else 0
+        whole = len(content)
+        content = content[: int(asked[2]) + 1] if asked and asked[2] else content
+        self.send_response(206 if asked else 200)
+        if asked:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{whole}")
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         if self.command == "HEAD":

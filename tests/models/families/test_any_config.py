@@ -29,6 +29,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma3_text": {"model_type": "gemma3_text", **SIZES},
     "gemma3": {"model_type": "gemma3", "text_config": SIZES},
     "phi3": {"model_type": "phi3", **SIZES, "original_max_position_embeddings": 64},
+    "qwen2": {"model_type": "qwen2", **SIZES, "use_sliding_window": True},
+    "qwen3": {"model_type": "qwen3", **SIZES, "use_sliding_window": True},
+    "qwen2_moe": {"model_type": "qwen2_moe", **SIZES, "use_sliding_window": True},
+    "qwen3_moe": {"model_type": "qwen3_moe", **SIZES},
+    "gpt_oss": {"model_type": "gpt_oss", **SIZES},
 }
 NUMBERS = st.integers(-(10**40), 10**40) | st.floats() | st.sampled_from([0, 1, 2, 4, 0.5, 8.0])
 FACTORS = st.lists(st.floats(0.5, 4.0) | NUMBERS, min_size=7, max_size=9)
@@ -59,18 +64,30 @@ CHANGES = st.fixed_dictionaries(
         **dict.fromkeys(
             (
                 "attn_logit_softcapping",
+                "decoder_sparse_step",
                 "final_logit_softcapping",
                 "hidden_act",
                 "hidden_activation",
+                "max_window_layers",
+                "mlp_only_layers",
+                "moe_intermediate_size",
+                "norm_topk_prob",
+                "num_experts",
+                "num_experts_per_tok",
+                "num_local_experts",
                 "original_max_position_embeddings",
                 "partial_rotary_factor",
                 "query_pre_attn_scalar",
                 "rope_local_base_freq",
                 "rope_theta",
+                "shared_expert_intermediate_size",
                 "sliding_window",
                 "sliding_window_pattern",
+                "swiglu_alpha",
+                "swiglu_limit",
                 "text_config",
                 "use_bidirectional_attention",
+                "use_sliding_window",
             ),
             ANYTHING,
         ),
@@ -110,3 +127,5 @@ def assert_usable(spec: ModelSpec) -> None:
     assert spec.longest_context >= 1
     assert all(window is None or window >= 1 for window in map(spec.window, range(spec.num_layers)))
     assert spec.scale > 0.0
+    if spec.experts is not None:
+        assert 1 <= spec.experts.num_per_token <= spec.experts.num_experts

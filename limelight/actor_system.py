@@ -9,10 +9,12 @@ import enum
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import anyio
 
+from limelight.actors.adapters import Adapters
 from limelight.actors.channel import Channel, Sender
 from limelight.actors.live_requests import LiveRequests
 from limelight.actors.messages import ToScheduler, ToTokenizer
@@ -169,8 +171,9 @@ class ActorSystem:
         parts.live.check(request.request_id)
         check_types(request)
         check_token_ids(request, parts.model.capacity.vocab_size)
+        adapter = None if request.adapter is None else parts.adapters.hold(request.adapter)
         actor = RequestActor(
-            with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic(), None
+            with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic(), adapter
         )
         parts.live.add(actor)
         return actor
@@ -199,6 +202,7 @@ class ActorSystem:
             prefix_hits_tokens=planner.prefix_hits_tokens,
             num_draft_tokens=planner.num_draft_tokens,
             num_accepted_tokens=planner.num_accepted_tokens,
+            adapters=parts.adapters.described(),
         )
 
     # ---- the owner task
@@ -209,13 +213,15 @@ class ActorSystem:
         scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
         error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
         try:
-            runner = ModelRunner(Channel("model runner", self._config.pipeline_depth + 2), scheduler_inbox.sender)
+            inbox_size = self._config.pipeline_depth + 2 + 2 * self._config.max_loras
+            runner = ModelRunner(Channel("model runner", inbox_size), scheduler_inbox.sender)
+            adapters = Adapters(self._config.max_loras, runner.inbox.sender, self._check_going_on)
             try:
                 model = None
                 with loading:
-                    model = await runner.load(self._load)
+                    model = await runner.load(partial(self._load_all, adapters))
                 if model is not None:
-                    await self._serve(model, runner, scheduler_inbox, started)
+                    await self._serve(model, runner, adapters, scheduler_inbox, started)
             finally:
                 with anyio.CancelScope(shield=True):
                     await runner.close()
@@ -233,6 +239,7 @@ class ActorSystem:
         self,
         model: LoadedModel,
         runner: ModelRunner,
+        adapters: Adapters,
         scheduler_inbox: Channel[ToScheduler],
         started: "asyncio.Future[None]",
     ) -> None:
@@ -251,10 +258,18 @@ class ActorSystem:
             async with anyio.create_task_group() as group:
                 for actor in (runner, scheduler, tokenizer):
                     group.start_soon(supervise, actor, self._died, self._end)
-                live = LiveRequests(config.max_num_requests, group, self._died)
+                live = LiveRequests(config.max_num_requests, group, self._died, partial(_give_back, adapters))
                 loop = asyncio.get_running_loop()
                 self._parts = RunningParts(
-                    loop, model, planner, scheduler, tokenizer, scheduler_inbox.sender, tokenizer_inbox.sender, live
+                    loop=loop,
+                    model=model,
+                    planner=planner,
+                    scheduler=scheduler,
+                    tokenizer=tokenizer,
+                    adapters=adapters,
+                    to_scheduler=scheduler_inbox.sender,
+                    to_tokenizer=tokenizer_inbox.sender,
+                    live=live,
                 )
                 self.state = EngineState.READY
                 _resolve(started, None)
@@ -262,6 +277,7 @@ class ActorSystem:
                     await self._ending.wait()
                 finally:
                     self._end()
+                    adapters.end()
                     live.fail_all(self.failure or EngineNotRunning("the engine was stopped"))
                     group.cancel_scope.cancel()
         finally:
@@ -269,6 +285,22 @@ class ActorSystem:
             self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
             with anyio.CancelScope(shield=True):
                 await tokenizer.close()
+                await adapters.close()
+
+    def _load_all(self, adapters: Adapters) -> LoadedModel:
+        """The model and the adapters of the config; on the model runner's thread."""
+        model = self._load()
+        try:
+            adapters.begin(model, self._config.served_model_name or model.name, self._config.adapters.items())
+        except BaseException:
+            model.executor.close()
+            raise
+        return model
+
+    def _check_going_on(self, what: str, fraction: float | None) -> None:
+        """What a download of an adapter reports to: a stop in the middle ends it there."""
+        if self._ending.is_set():
+            raise EngineNotRunning("the engine was stopped while an adapter was being loaded")
 
     def _end(self) -> None:
         """Let the owner take everything down; from now on nobody is admitted. Idempotent."""
@@ -295,6 +327,7 @@ class RunningParts(NamedTuple):
     planner: Planner
     scheduler: SchedulerActor
     tokenizer: TokenizerActor
+    adapters: Adapters
     to_scheduler: Sender[ToScheduler]
     to_tokenizer: Sender[ToTokenizer]
     live: LiveRequests
@@ -308,6 +341,12 @@ def _speculation(config: EngineConfig) -> Speculation | None:
         longest=config.prompt_lookup_max,
         shortest=config.prompt_lookup_min,
     )
+
+
+def _give_back(adapters: Adapters, actor: RequestActor) -> None:
+    """A request has ended: its adapter may leave."""
+    if actor.adapter is not None:
+        adapters.release(actor.adapter)
 
 
 def _resolve(started: "asyncio.Future[None]", error: BaseException | None) -> None:

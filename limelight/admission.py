@@ -36,6 +36,8 @@ def check_types(request: GenerationRequest) -> None:
                 raise InvalidRequest(f"prompt holds {token_id!r:.80}; token ids are integers", param="prompt")
     if not isinstance(request.priority, int):
         raise InvalidRequest(f"priority is {request.priority!r:.80}; it must be an integer", param="priority")
+    if not isinstance(request.adapter, str | None):
+        raise InvalidRequest(f"adapter is {request.adapter!r:.80}; it must be a string", param="adapter")
     if not isinstance(request.cache_salt, str | None):
         raise InvalidRequest(f"cache_salt is {request.cache_salt!r:.80}; it must be a string", param="cache_salt")
 

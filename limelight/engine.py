@@ -23,7 +23,7 @@ from limelight.generation import (
 from limelight.models.loaded_model import LoadedModel
 from limelight.progress import Report as Report
 from limelight.stream import Stream
-from limelight.telemetry.statistics import EngineStatistics
+from limelight.telemetry.statistics import EngineStatistics, LoadedAdapter
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -153,6 +153,39 @@ class Engine:
 
         return create_app(self, settings=settings)
 
+    # ---- LoRA adapters
+
+    async def load_adapter(self, name: str, path: str | Path) -> LoadedAdapter:
+        """Load a LoRA adapter under a name that requests can give as `adapter`; other requests go on meanwhile.
+
+        If it fails or is cancelled, nothing has changed.
+
+        Args:
+            path: a folder as peft writes it (`adapter_config.json`, `adapter_model.safetensors`), or a hub id.
+
+        Raises:
+            InvalidRequest: the name is impossible or in use, or `max_loras` are loaded.
+            ModelError: the adapter is missing, corrupt, does not fit, or needs what is not supported.
+            EngineNotRunning, EngineFailed: as `model`.
+        """
+        return await self._system.parts.adapters.load(name, str(path))
+
+    async def unload_adapter(self, name: str) -> None:
+        """Let no new request use an adapter, and return when its memory is free: when the last one that uses it ends.
+
+        Cancelling the wait does not keep the adapter.
+
+        Raises:
+            ModelNotFound: no adapter has this name.
+            EngineNotRunning, EngineFailed: as `model`.
+        """
+        await self._system.parts.adapters.unload(name)
+
+    @property
+    def adapters(self) -> tuple[LoadedAdapter, ...]:
+        """The adapters that requests can name, in the order of loading; raises as `model`."""
+        return self._system.parts.adapters.described()
+
     # ---- the four verbs
 
     async def generate(
@@ -163,15 +196,19 @@ class Engine:
         request_id: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
+        adapter: str | None = None,
     ) -> Generation:
         """Generate from text or token ids and return the whole; cancelling the call aborts the request.
 
         Raises:
             InvalidRequest: the prompt or a setting can never work.
+            ModelNotFound: no adapter of this name is loaded.
             Overloaded: admission refused; try again later.
             EngineNotRunning, EngineFailed, StepFailure: the engine could not serve it.
         """
-        stream = self.stream(prompt, sampling, request_id=request_id, priority=priority, cache_salt=cache_salt)
+        stream = self.stream(
+            prompt, sampling, request_id=request_id, priority=priority, cache_salt=cache_salt, adapter=adapter
+        )
         async with stream as running:
             return await running.result()
 
@@ -183,10 +220,11 @@ class Engine:
         request_id: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
+        adapter: str | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
         """Generate from text or token ids, delta by delta; leaving the block aborts what has not finished."""
         parsed = TextPrompt(prompt) if isinstance(prompt, str) else TokensPrompt(tuple(prompt))
-        return self.open(self._request(parsed, sampling, request_id, priority, cache_salt))
+        return self.open(self._request(parsed, sampling, request_id, priority, cache_salt, adapter))
 
     async def chat(
         self,
@@ -200,6 +238,7 @@ class Engine:
         request_id: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
+        adapter: str | None = None,
     ) -> Generation:
         """Answer a conversation (OpenAI-shaped messages) and return the whole; raises what `generate` raises."""
         stream = self.stream_chat(
@@ -212,6 +251,7 @@ class Engine:
             request_id=request_id,
             priority=priority,
             cache_salt=cache_salt,
+            adapter=adapter,
         )
         async with stream as running:
             return await running.result()
@@ -228,6 +268,7 @@ class Engine:
         request_id: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
+        adapter: str | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
         """Answer a conversation, delta by delta; leaving the block aborts what has not finished.
 
@@ -243,7 +284,7 @@ class Engine:
             continue_final_message=continue_final_message,
             template_arguments=template_arguments or {},
         )
-        return self.open(self._request(prompt, sampling, request_id, priority, cache_salt))
+        return self.open(self._request(prompt, sampling, request_id, priority, cache_salt, adapter))
 
     @asynccontextmanager
     async def open(self, request: GenerationRequest) -> AsyncIterator[Stream]:
@@ -251,6 +292,7 @@ class Engine:
 
         Raises:
             InvalidRequest: a value can never work with this model, or the id is in use.
+            ModelNotFound: no adapter of this name is loaded.
             Overloaded: too many live requests, or draining.
             EngineNotRunning, EngineFailed: there is nothing to serve it.
         """
@@ -268,6 +310,7 @@ class Engine:
         request_id: str | None,
         priority: int,
         cache_salt: str | None,
+        adapter: str | None,
     ) -> GenerationRequest:
         return GenerationRequest(
             request_id=request_id or uuid.uuid4().hex,
@@ -275,6 +318,7 @@ class Engine:
             sampling=self.default_sampling if sampling is None else sampling,
             priority=priority,
             cache_salt=cache_salt,
+            adapter=adapter,
         )
 
     def _load_model(self) -> LoadedModel:

@@ -6,13 +6,16 @@ The vocabulary is bytes, so token ids are easy to read: id 0 to 255 is that byte
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Unpack
+
+import msgspec
 
 from limelight.config import EngineConfig, EngineOptions
 from limelight.engine import Engine, ModelLoader, Report
-from limelight.errors import InvalidRequest
+from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt
-from limelight.models.loaded_model import LoadedModel
+from limelight.models.loaded_model import AdapterWeights, LoadedModel
 from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, SeatSampling, SeatTaken, Step, StepResult
 
 END = 256
@@ -85,6 +88,11 @@ class Turn:
         return self._seat.sampling
 
     @property
+    def adapter(self) -> int | None:
+        """Id of the adapter, which rises with each load, or None for the base model."""
+        return self._seat.adapter
+
+    @property
     def prompt(self) -> list[int]:
         """Token ids of the prompt, as they stand in the pages."""
         return self._read(self._seat, 0, self._seat.num_prompt_tokens)
@@ -100,9 +108,9 @@ Script = str | bytes | Callable[[Turn], int]
 
 
 def babble(turn: Turn) -> int:
-    """Endless letters that depend on the seed, the position and the token before: any mix-up changes them."""
+    """Endless letters that depend on seed, position, adapter and the token before: any mix-up changes them."""
     last = (turn.output or turn.prompt)[-1]
-    return 97 + (turn.sampling.seed * 31 + turn.position * 17 + last * 7) % 26
+    return 97 + (turn.sampling.seed * 31 + turn.position * 17 + last * 7 + (turn.adapter or 0) * 11) % 26
 
 
 def echo(turn: Turn) -> int:
@@ -115,8 +123,47 @@ def echo(turn: Turn) -> int:
 class _Seat:
     sampling: SeatSampling
     num_prompt_tokens: int
+    adapter: int | None
     pages: list[int] = field(default_factory=list)
     last_token: int | None = None
+
+
+class ScriptedAdapter(msgspec.Struct, frozen=True):
+    """What is read of a folder's `adapter_config.json`."""
+
+    rank: int = msgspec.field(name="r")
+    num_bytes: int = 0
+
+
+class ScriptedAdapters:
+    """Loads any folder that holds an `adapter_config.json`, for its rank `r`.
+
+    Attributes:
+        loaded: adapters by id.
+    """
+
+    def __init__(self) -> None:
+        self.loaded: dict[int, AdapterWeights] = {}
+
+    def read(self, path: str, report: Report) -> ScriptedAdapter:
+        """The settings in the folder `path`.
+
+        Raises:
+            CheckpointError: there are none.
+        """
+        report("adapter", 1.0)
+        try:
+            return msgspec.json.decode((Path(path) / "adapter_config.json").read_bytes(), type=ScriptedAdapter)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise CheckpointError(f"{path} holds no adapter_config.json with a rank") from error
+
+    def put(self, adapter: int, weights: AdapterWeights) -> None:
+        """Take it in."""
+        self.loaded[adapter] = weights
+
+    def drop(self, adapter: int) -> None:
+        """Let it go."""
+        del self.loaded[adapter]
 
 
 class ScriptedExecutor:
@@ -134,7 +181,8 @@ class ScriptedExecutor:
         self._before_step = before_step
         self._step_seconds = step_seconds
         self._seats: dict[int, _Seat] = {}
-        self._slots: dict[int, int] = {}
+        self._slots: dict[int, tuple[int | None, int]] = {}
+        self.adapters = ScriptedAdapters()
         self._closed = threading.Event()
 
     def submit(self, step: Step) -> Callable[[], StepResult]:
@@ -160,7 +208,8 @@ class ScriptedExecutor:
 
     def _take(self, taken: SeatTaken) -> None:
         assert taken.seat not in self._seats, "a seat is taken after its release"
-        self._seats[taken.seat] = _Seat(taken.sampling, taken.num_prompt_tokens)
+        assert taken.adapter is None or taken.adapter in self.adapters.loaded, "the adapter is loaded"
+        self._seats[taken.seat] = _Seat(taken.sampling, taken.num_prompt_tokens, taken.adapter)
 
     def _write(self, chunk: Chunk) -> None:
         seat = self._seats[chunk.seat]
@@ -170,7 +219,7 @@ class ScriptedExecutor:
             token_ids = (seat.last_token,)
         assert len(token_ids) == chunk.num_tokens
         for offset, token_id in enumerate(token_ids):
-            self._slots[self._slot(seat, chunk.start + offset)] = token_id
+            self._slots[self._slot(seat, chunk.start + offset)] = (seat.adapter, token_id)
 
     def _sample(self, chunk: Chunk) -> Sampled:
         """One token, and more while they agree with the chunk's guesses."""
@@ -207,7 +256,9 @@ class ScriptedExecutor:
         return seat.pages[position // page_size] * page_size + position % page_size
 
     def _read(self, seat: _Seat, start: int, end: int) -> list[int]:
-        return [self._slots[self._slot(seat, position)] for position in range(start, end)]
+        slots = [self._slots[self._slot(seat, position)] for position in range(start, end)]
+        assert all(adapter == seat.adapter for adapter, _ in slots), "a page belongs to one adapter"
+        return [token_id for _, token_id in slots]
 
 
 def scripted_model(
@@ -237,11 +288,13 @@ def scripted_model(
             max_model_len=config.max_model_len or max_model_len,
             vocab_size=VOCAB_SIZE,
         )
+        executor = ScriptedExecutor(script, capacity, before_step, step_seconds)
         return LoadedModel(
             name="scripted",
             vocabulary=ByteVocabulary(),
             chat_format=PlainChatFormat(),
-            executor=ScriptedExecutor(script, capacity, before_step, step_seconds),
+            executor=executor,
+            adapters=executor.adapters,
             capacity=capacity,
             eos_token_ids=frozenset({END}),
         )

@@ -21,7 +21,15 @@ import pytest
 
 from limelight.cli import main
 from limelight.cli.loading_progress import LoadingProgress
-from limelight.cli.options import allowed_hosts, api_keys, build_parser, engine_config, is_loopback, memory_bytes
+from limelight.cli.options import (
+    adapters,
+    allowed_hosts,
+    api_keys,
+    build_parser,
+    engine_config,
+    is_loopback,
+    memory_bytes,
+)
 from limelight.cli.serve import bind, http_settings
 from limelight.cli.terminal import as_options, printable
 from limelight.config import EngineConfig
@@ -585,3 +593,38 @@ def test_messages_name_the_options_of_the_command_line() -> None:
     assert as_options("raise kv_cache_bytes, or lower max_model_len (revision main)") == (
         "raise --kv-cache-memory, or lower --max-model-len (revision main)"
     )
+
+
+def test_adapters_are_pairs_of_a_name_and_a_path():
+    parsed = options(
+        "serve", "--lora", "one=/a=b", "--lora", "two=org/name", "--max-loras", "3", "--max-lora-rank", "16"
+    )
+    config = engine_config(parsed)
+    assert dict(config.adapters) == {"one": "/a=b", "two": "org/name"}
+    assert (config.max_loras, config.max_lora_rank) == (3, 16)
+    assert dict(engine_config(options("serve")).adapters) == {}
+    assert engine_config(options("generate", "hi")).max_loras == EngineConfig().max_loras
+    for wrong in (["plain"], ["=path"], ["name="], ["a=1", "a=2"]):
+        with pytest.raises(ConfigError, match="--lora"):
+            adapters(wrong)
+
+
+def test_admin_keys_come_from_options_or_the_environment_and_never_show_in_the_help():
+    environment = {"LIMELIGHT_ADMIN_KEY": "secret-admin", "LIMELIGHT_API_KEY": "secret-user"}
+    settings = http_settings(options("serve", "--lora-folder", "loras", env=environment))
+    assert dict(settings.admin_keys) == {"admin-1": "secret-admin"}
+    assert settings.adapter_folders == (str(Path("loras").absolute()),)
+    named = http_settings(options("serve", "--admin-key", "root=k"))
+    assert dict(named.admin_keys) == {"root": "k"}
+    assert http_settings(options("serve")).admin_keys == {}
+    with pytest.raises(ConfigError, match="--admin-key"):
+        http_settings(options("serve", "--admin-key", ""))
+    serve = build_parser(environment)._subparsers._group_actions[0].choices["serve"]
+    assert "secret" not in serve.format_help().replace("LIMELIGHT_API_KEY=secret", "")
+
+
+def test_an_adapter_that_is_not_there_is_one_line_and_exit_code_1(tmp_path):
+    code, out, err = run(QUICK, "serve", "--port", "0", "--lora", f"one={tmp_path}")
+    assert (code, out) == (1, "")
+    assert str(tmp_path) in err
+    assert "Traceback" not in err

@@ -17,12 +17,20 @@ class LiveRequests:
         limit: live requests; one more is refused.
         group: the engine's task group.
         died: told when an actor raises, which is a bug of ours that no other request may survive unnoticed.
+        ended: told of each actor that has ended, after it has told the scheduler.
     """
 
-    def __init__(self, limit: int, group: TaskGroup, died: Callable[[EngineFailed], None]) -> None:
+    def __init__(
+        self,
+        limit: int,
+        group: TaskGroup,
+        died: Callable[[EngineFailed], None],
+        ended: Callable[[RequestActor], None],
+    ) -> None:
         self._limit = limit
         self._group = group
         self._died = died
+        self._ended = ended
         self._actors: dict[str, RequestActor] = {}
         self._changed = asyncio.Event()
 
@@ -67,4 +75,5 @@ class LiveRequests:
             self._died(failure)
         finally:
             del self._actors[actor.request.request_id]
+            self._ended(actor)
             self._changed.set()

@@ -1,10 +1,13 @@
 """The whole protocol on one page: every message, grouped by receiver. Frozen: a received message is never modified."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from limelight.actors.channel import Sender
 from limelight.errors import LimelightError
 from limelight.generation import FinishReason, Prompt, SamplingParams
+from limelight.models.loaded_model import AdapterWeights
 from limelight.step import SampledLogprobs, Step, StepResult
 
 # ---- to the tokenizer
@@ -79,7 +82,22 @@ class DeviceLost(msgspec.Struct, frozen=True):
     error: BaseException
 
 
-ToModelRunner = Step | DeviceLost
+class PutAdapter(msgspec.Struct, frozen=True):
+    """Let later steps use an adapter. `answer` is called on the loop, once, with the error or None."""
+
+    adapter: int
+    weights: AdapterWeights
+    answer: Callable[[Exception | None], None]
+
+
+class DropAdapter(msgspec.Struct, frozen=True):
+    """Forget an adapter that no later step uses. `answer` as for `PutAdapter`, when its memory is free."""
+
+    adapter: int
+    answer: Callable[[Exception | None], None]
+
+
+ToModelRunner = Step | DeviceLost | PutAdapter | DropAdapter
 
 # ---- to a request
 

@@ -11,10 +11,18 @@ from collections.abc import Callable
 from functools import partial
 
 from limelight.actors.channel import Channel, Sender
-from limelight.actors.messages import DeviceLost, StepDone, StepFailed, ToModelRunner, ToScheduler
+from limelight.actors.messages import (
+    DeviceLost,
+    DropAdapter,
+    PutAdapter,
+    StepDone,
+    StepFailed,
+    ToModelRunner,
+    ToScheduler,
+)
 from limelight.actors.worker_thread import WorkerThreads, post
 from limelight.errors import EngineFailed
-from limelight.models.loaded_model import LoadedModel
+from limelight.models.loaded_model import AdapterLoader, LoadedModel
 from limelight.step import Step, StepExecutor, StepResult
 
 logger = logging.getLogger(__name__)
@@ -27,7 +35,7 @@ class ModelRunner:
     `Exception`, ends the actor; any other error fails its step only.
 
     Args:
-        inbox: at most the steps in flight, and one `DeviceLost`.
+        inbox: at most the steps in flight, one `DeviceLost`, and two messages for each adapter.
         scheduler: who is told.
 
     Raises:
@@ -40,7 +48,8 @@ class ModelRunner:
         self.inbox = inbox
         self._scheduler = scheduler
         self._loop = asyncio.get_running_loop()
-        self._executor: StepExecutor | None = None  # set and used on the submit thread only
+        self._executor: StepExecutor | None = None  # this one and the next are used on the submit thread only
+        self._adapters: AdapterLoader | None = None
         self._submit_thread = WorkerThreads("limelight-submit")
         try:
             self._completion_thread = WorkerThreads("limelight-complete")
@@ -56,9 +65,7 @@ class ModelRunner:
         Raises:
             Exception: whatever `loader` raises.
         """
-        outcome: asyncio.Future[LoadedModel] = self._loop.create_future()
-        self._submit_thread.put(partial(self._load, loader, outcome))
-        return await outcome
+        return await self._submit_thread.call(partial(self._load, loader))
 
     async def run(self) -> None:
         """Hand steps to the submit thread, until cancelled.
@@ -71,6 +78,8 @@ class ModelRunner:
                 match message:
                     case Step():
                         self._submit_thread.put(partial(self._submit, message))
+                    case PutAdapter() | DropAdapter():
+                        self._submit_thread.put(partial(self._change_adapters, message))
                     case DeviceLost(error):
                         raise EngineFailed(f"the device is lost: {type(error).__name__}: {error}") from error
 
@@ -83,14 +92,23 @@ class ModelRunner:
 
     # ---- on the submit thread
 
-    def _load(self, loader: Callable[[], LoadedModel], outcome: "asyncio.Future[LoadedModel]") -> None:
+    def _load(self, loader: Callable[[], LoadedModel]) -> LoadedModel:
+        model = loader()
+        self._executor = model.executor
+        self._adapters = model.adapters
+        return model
+
+    def _change_adapters(self, message: PutAdapter | DropAdapter) -> None:
+        assert self._adapters is not None, "adapters are read by the model that takes them"
+        error: Exception | None = None
         try:
-            model = loader()
-        except BaseException as error:  # noqa: BLE001 - re-raised in the task that waits for the load
-            post(self._loop, _set_exception, outcome, error)
-        else:
-            self._executor = model.executor
-            post(self._loop, _set_result, outcome, model)
+            if isinstance(message, PutAdapter):
+                self._adapters.put(message.adapter, message.weights)
+            else:
+                self._adapters.drop(message.adapter)
+        except Exception as own_error:  # noqa: BLE001 - whoever asked hears of it; steps go on
+            error = own_error
+        post(self._loop, message.answer, error)
 
     def _submit(self, step: Step) -> None:
         started = time.perf_counter()
@@ -105,7 +123,7 @@ class ModelRunner:
     def _close_executor(self) -> None:
         self._completion_thread.end()
         self._completion_thread.join()
-        executor, self._executor = self._executor, None
+        executor, self._executor, self._adapters = self._executor, None, None
         if executor is None:
             return
         try:
@@ -130,18 +148,3 @@ class ModelRunner:
 
 def _reraise(error: BaseException) -> StepResult:
     raise error
-
-
-def _set_result(outcome: "asyncio.Future[LoadedModel]", model: LoadedModel) -> None:
-    if not outcome.done():
-        outcome.set_result(model)
-
-
-def _set_exception(outcome: "asyncio.Future[LoadedModel]", error: BaseException) -> None:
-    if outcome.done():
-        return
-    if not isinstance(error, Exception) or isinstance(error, StopIteration):  # a future takes no StopIteration
-        failure = EngineFailed(f"loading stopped: {error!r}")
-        failure.__cause__ = error
-        error = failure
-    outcome.set_exception(error)

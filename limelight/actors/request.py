@@ -41,6 +41,7 @@ class RequestActor:
 
     Attributes:
         log: what clients read.
+        adapter: as given.
         prompt_token_ids, prompt_text: known once the prompt is encoded.
     """
 
@@ -62,7 +63,7 @@ class RequestActor:
         self._tokenizer = tokenizer
         self._scheduler = scheduler
         self._arrived_at = arrived_at
-        self._adapter = adapter
+        self.adapter = adapter
         # At most one message per token and choice, one `Encoded` and one `Failed`, each told once.
         capacity = sampling.n * model.capacity.max_model_len + 2
         self._inbox: Channel[ToRequest] = Channel(f"request {request.request_id}", capacity)
@@ -140,7 +141,7 @@ class RequestActor:
                 stop_token_ids=stop_token_ids if sampling.ignore_eos else stop_token_ids | self._model.eos_token_ids,
                 priority=request.priority,
                 cache_salt=request.cache_salt,
-                adapter=self._adapter,
+                adapter=self.adapter,
                 owner=request.owner,
                 arrived_at=self._arrived_at,
                 reply_to=self._inbox.sender,

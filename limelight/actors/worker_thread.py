@@ -8,9 +8,14 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from limelight.errors import EngineFailed
 
 Job = Callable[[], None]
+T = TypeVar("T")
 
 
 class WorkerThreads:
@@ -43,6 +48,15 @@ class WorkerThreads:
     def put(self, job: Job) -> None:
         """Queue a job; never waits."""
         self._jobs.put(job)
+
+    def call(self, function: Callable[[], T]) -> "asyncio.Future[T]":
+        """Queue a call and return the future of its outcome, on the loop; it stays open if the call is dropped.
+
+        An error that must not pass through the loop (`SystemExit`, `KeyboardInterrupt`) arrives as `EngineFailed`.
+        """
+        outcome: asyncio.Future[T] = self._loop.create_future()
+        self.put(partial(_call, self._loop, function, outcome))
+        return outcome
 
     def drop_queued(self) -> None:
         """Forget the jobs that no thread has begun."""
@@ -97,3 +111,27 @@ def post(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *argument
 def _resolve(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], T], outcome: "asyncio.Future[T]") -> None:
+    try:
+        value = function()
+    except BaseException as error:  # noqa: BLE001 - re-raised in the task that waits for the outcome
+        post(loop, _fail, outcome, error)
+    else:
+        post(loop, _succeed, outcome, value)
+
+
+def _succeed(outcome: "asyncio.Future[T]", value: T) -> None:
+    if not outcome.done():
+        outcome.set_result(value)
+
+
+def _fail(outcome: "asyncio.Future[T]", error: BaseException) -> None:
+    if outcome.done():
+        return
+    if not isinstance(error, Exception) or isinstance(error, StopIteration):  # a future takes no StopIteration
+        failure = EngineFailed(f"loading stopped: {error!r}")
+        failure.__cause__ = error
+        error = failure
+    outcome.set_exception(error)

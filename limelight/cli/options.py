@@ -72,11 +72,12 @@ the place of the cache, HF_HUB_OFFLINE=1 to ask nobody. Exit code: 1 if the mode
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _UNITS |= {f"{unit}ib": size for unit, size in _UNITS.items() if unit in "kmgt" and unit}
 _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_KEY_NAMES = {"--api-key": "key", "--admin-key": "admin"}
 _KEY_WITH_NAME = re.compile(r"([A-Za-z][\w.-]{0,63})=([^=].*)")
 
 
 def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    """The parser of the whole program; `LIMELIGHT_API_KEY` in `environment` is the default of `--api-key`."""
+    """The parser of the whole program; `environment` has the defaults of `--api-key` and `--admin-key`."""
     parser = _Parser(prog="limelight", description=DESCRIPTION, formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"limelight {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -95,8 +96,8 @@ def memory_bytes(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def api_keys(entries: Sequence[str]) -> dict[str, str]:
-    """Principal name -> key, of entries `name=key` or `key` (then named key-1, key-2 ...).
+def api_keys(entries: Sequence[str], option: str = "--api-key") -> dict[str, str]:
+    """Principal name -> key, of entries `name=key` or `key` (then named key-1, key-2 ..., or admin-1 ...).
 
     Raises:
         ConfigError: a name occurs twice, or an entry is empty.
@@ -104,13 +105,30 @@ def api_keys(entries: Sequence[str]) -> dict[str, str]:
     keys: dict[str, str] = {}
     for number, entry in enumerate(entries, start=1):
         match = _KEY_WITH_NAME.fullmatch(entry)
-        name, key = (match[1], match[2]) if match else (f"key-{number}", entry)
+        name, key = (match[1], match[2]) if match else (f"{_KEY_NAMES[option]}-{number}", entry)
         if not key:
-            raise ConfigError("an --api-key is empty; leave the option out to serve without keys")
+            raise ConfigError(f"an {option} is empty; leave the option out to serve without")
         if name in keys:
-            raise ConfigError(f"--api-key names {name!r} twice; give each key its own name")
+            raise ConfigError(f"{option} names {name!r} twice; give each key its own name")
         keys[name] = key
     return keys
+
+
+def adapters(entries: Sequence[str]) -> dict[str, str]:
+    """Name -> folder or hub id, of entries `name=path`.
+
+    Raises:
+        ConfigError: an entry is no pair, or a name occurs twice.
+    """
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, _, path = entry.partition("=")
+        if not name or not path:
+            raise ConfigError(f"--lora is {entry!r}; write NAME=PATH, the path being a folder or a hub id")
+        if name in found:
+            raise ConfigError(f"--lora names {name!r} twice; give each adapter its own name")
+        found[name] = path
+    return found
 
 
 def is_loopback(host: str) -> bool:
@@ -135,6 +153,7 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
         ConfigError: a value is out of range.
     """
     given = {name: getattr(options, name, None) for name in EngineConfig.__struct_fields__}
+    given["adapters"] = adapters(getattr(options, "lora", []))
     return EngineConfig(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -160,7 +179,8 @@ class _Help(argparse.RawDescriptionHelpFormatter):
     """Shows defaults, and wraps nothing that was laid out by hand."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        shown = action.default not in (None, argparse.SUPPRESS, False, "") and action.default != []
+        # Lists are never shown: those of the keys come from the environment.
+        shown = not isinstance(action.default, list) and action.default not in (None, argparse.SUPPRESS, False, "")
         plain = action.help or ""
         return (
             f"{plain} (default: %(default)s)"
@@ -181,6 +201,7 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
     parser = _command(commands, "serve", "start the server", "Start the server.", SERVE_EXAMPLES)
     _model_options(parser)
     _engine_options(parser)
+    _adapter_options(parser)
     network = parser.add_argument_group("network")
     network.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all")
     network.add_argument("--port", type=_port, default=8000, help="port to listen on; 0 takes a free one and prints it")
@@ -196,6 +217,14 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         default=[environment["LIMELIGHT_API_KEY"]] if environment.get("LIMELIGHT_API_KEY") else [],
         help="require this key; repeat it for more. Other users of this machine can read options: the environment "
         "variable LIMELIGHT_API_KEY sets one key unseen",
+    )
+    access.add_argument(
+        "--admin-key",
+        action="append",
+        metavar="[NAME=]KEY",
+        default=[environment["LIMELIGHT_ADMIN_KEY"]] if environment.get("LIMELIGHT_ADMIN_KEY") else [],
+        help="a key that may also load and unload adapters while the server runs; repeat it for more. Nobody may "
+        "without; the environment variable LIMELIGHT_ADMIN_KEY sets one unseen",
     )
     access.add_argument(
         "--cors-origin",
@@ -242,6 +271,29 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         help="how long running requests may go on after Ctrl-C or SIGTERM",
     )
     life.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
+
+
+def _adapter_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("LoRA adapters")
+    group.add_argument(
+        "--lora",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="load a LoRA adapter (a folder as peft writes it, or a hub id) that requests name as their model; repeat "
+        "it for more",
+    )
+    group.add_argument("--max-loras", type=int, default=8, metavar="N", help="adapters that may be loaded at once")
+    group.add_argument(
+        "--max-lora-rank", type=int, default=64, metavar="R", help="adapters of a larger rank are refused"
+    )
+    group.add_argument(
+        "--lora-folder",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="admins may load adapters from below this folder, and not only from the hub; repeat it for more",
+    )
 
 
 def _chat_command(commands: Any) -> None:

@@ -67,6 +67,8 @@ def http_settings(options: argparse.Namespace) -> HttpSettings:
     """
     return HttpSettings(
         api_keys=api_keys(options.api_key),
+        admin_keys=api_keys(options.admin_key, "--admin-key"),
+        adapter_folders=tuple(str(Path(folder).absolute()) for folder in options.lora_folder),
         allowed_hosts=allowed_hosts(options.host, options.allowed_host),
         cors_origins=tuple(options.cors_origin),
         unknown_fields=options.unknown_fields,

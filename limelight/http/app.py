@@ -8,6 +8,7 @@ from litestar.config.cors import CORSConfig
 
 from limelight.config import EngineConfig
 from limelight.engine import Engine
+from limelight.http.adapters import adapter_routes
 from limelight.http.auth import Authenticator, Gate
 from limelight.http.chat import chat_route
 from limelight.http.completions import completions_route
@@ -39,7 +40,7 @@ def create_app(
     return Litestar(
         route_handlers=_routers(Serving(engine, settings)),
         lifespan=[_running(engine)] if owned else [],
-        middleware=[Gate(Authenticator(settings.api_keys), settings.allowed_hosts)],
+        middleware=[Gate(Authenticator(settings.api_keys, settings.admin_keys), settings.allowed_hosts)],
         exception_handlers=exception_handlers(),
         before_send=[add_request_id],
         cors_config=_cors(settings.cors_origins),
@@ -61,6 +62,7 @@ def _routers(serving: Serving) -> list[Router]:
                 chat_route(serving),
                 completions_route(serving),
                 *model_routes(serving),
+                *adapter_routes(serving),
                 *health_routes(serving),
                 *page_routes(),
             ],

@@ -14,9 +14,11 @@ from limelight.errors import Forbidden, LimelightError, Unauthorized
 from limelight.http.errors import shorten
 from limelight.http.unread_body import discard_body
 
-INFER, OBSERVE = "infer", "observe"
+INFER, OBSERVE, ADMIN = "infer", "observe", "admin"
 PUBLIC = {"public": True}
 """`opt` of a route that answers without a key."""
+NEEDS_ADMIN = {"scope": ADMIN}
+"""`opt` of a route that changes what is served."""
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -30,31 +32,58 @@ ANONYMOUS = Principal("anonymous", frozenset({INFER, OBSERVE}))
 
 
 class Authenticator:
-    """Turns headers into a `Principal`. Holds hashes of the keys, not the keys."""
+    """Turns headers into a `Principal`. Holds hashes of the keys, not the keys.
 
-    def __init__(self, api_keys: Mapping[str, str]) -> None:
-        self._principals = tuple(
-            (_digest(key.encode()), Principal(name, frozenset({INFER, OBSERVE}))) for name, key in api_keys.items()
-        )
+    Args:
+        api_keys: name -> key of those who may use the models.
+        admin_keys: the same of those who may also change what is served.
+    """
+
+    def __init__(self, api_keys: Mapping[str, str], admin_keys: Mapping[str, str] | None = None) -> None:
+        self._open = not api_keys
+        self._has_admins = bool(admin_keys)
+        users = [(key, Principal(name, frozenset({INFER, OBSERVE}))) for name, key in api_keys.items()]
+        admins = [
+            (key, Principal(name, frozenset({INFER, OBSERVE, ADMIN}))) for name, key in (admin_keys or {}).items()
+        ]
+        self._principals = tuple((_digest(key.encode()), principal) for key, principal in users + admins)
 
     def principal(self, headers: Mapping[bytes, bytes]) -> Principal:
         """The principal whose key is in `Authorization: Bearer KEY` or in `x-api-key`.
 
-        Every key is compared, each in constant time, so that the time taken tells nothing.
+        Without API keys whoever has no admin's key is anonymous. Every key is compared, each in constant time, so that
+        the time taken tells nothing.
 
         Raises:
-            Unauthorized: there are keys, and the request has none of them.
+            Unauthorized: there are API keys, and the request has none of them.
         """
-        if not self._principals:
-            return ANONYMOUS
         given = _key(headers)
         if given is None:
+            if self._open:
+                return ANONYMOUS
             raise Unauthorized("This server needs an API key: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'")
         digest = _digest(given)
         found = [principal for known, principal in self._principals if hmac.compare_digest(known, digest)]
         if not found:
+            if self._open:
+                return ANONYMOUS
             raise Unauthorized("The API key is not one of this server's")
         return found[0]
+
+    def check_scope(self, principal: Principal, scope: str) -> None:
+        """Whether `principal` may use routes that need `scope`.
+
+        Raises:
+            Forbidden: it may not; the message says how to get there.
+        """
+        if scope in principal.scopes:
+            return
+        if not self._has_admins:
+            raise Forbidden(
+                "This route needs an admin key and this server has none: start it with --admin-key, with "
+                "LIMELIGHT_ADMIN_KEY set, or with HttpSettings(admin_keys=...)"
+            )
+        raise Forbidden("This route needs an admin key; send 'Authorization: Bearer KEY' with one of this server's")
 
 
 class Gate(ASGIMiddleware):
@@ -70,15 +99,17 @@ class Gate(ASGIMiddleware):
         """Let the request through, with its principal as `scope["user"]`.
 
         Raises:
-            Forbidden: the `Host` is not allowed.
+            Forbidden: the `Host` is not allowed, or the key lacks the scope that the route needs.
             Unauthorized: no key, or a wrong one.
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
         asker: Any = scope
         try:
             self._check_host(headers.get(b"host", b""))
-            public = scope["route_handler"].opt.get("public")
-            asker["user"] = ANONYMOUS if public else self._authenticator.principal(headers)
+            route = scope["route_handler"].opt
+            asker["user"] = ANONYMOUS if route.get("public") else self._authenticator.principal(headers)
+            if "scope" in route:
+                self._authenticator.check_scope(asker["user"], route["scope"])
         except LimelightError:
             await discard_body(scope, receive)
             raise

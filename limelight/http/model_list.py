@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `GET /v1/models/{id}`: the one model that is served."""
+"""`GET /v1/models` and `GET /v1/models/{id}`: the model that is served, and its adapters."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from limelight.http.serving import Serving
 
 
 class ModelObject(msgspec.Struct, frozen=True, kw_only=True):
-    """One model. `max_model_len`: its context in tokens, null while it is loading."""
+    """One model. `max_model_len`: its context in tokens, null while it loads; `parent`: an adapter's base model."""
 
     id: str
     object: str = "model"
     created: int
     owned_by: str = "limelight"
     root: str
-    parent: None = None
+    parent: str | None = None
     max_model_len: int | None
 
 
@@ -35,25 +35,38 @@ def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
 
     @get("/v1/models")
     async def list_models() -> ModelList:
-        return ModelList(data=[_model(serving)])
+        return ModelList(data=_models(serving))
 
     @get("/v1/models/{model_id:path}")
     async def get_model(request: Request[Any, Any, Any]) -> ModelObject:
-        model = _model(serving)
+        models = _models(serving)
         asked = str(request.path_params["model_id"]).removeprefix("/")
-        if asked != model.id.strip("/"):
-            raise ModelNotFound(
-                f"The model {shorten(asked, 100)!r} is not served here; this server has {model.id!r}", param="model"
-            )
-        return model
+        for model in models:
+            if asked == model.id.strip("/"):
+                return model
+        names = shorten(", ".join(repr(model.id) for model in models), 300)
+        raise ModelNotFound(
+            f"The model {shorten(asked, 100)!r} is not served here; this server has {names}", param="model"
+        )
 
     return [list_models, get_model]
 
 
-def _model(serving: Serving) -> ModelObject:
-    name = serving.engine.model_name
+def _models(serving: Serving) -> list[ModelObject]:
+    """The model first. An adapter's `root` is its name: where its files lie is nobody's business."""
+    base = serving.engine.model_name
     try:
         max_model_len = serving.engine.model.capacity.max_model_len
+        names = [adapter.name for adapter in serving.engine.adapters]
     except EngineNotRunning:
-        max_model_len = None
-    return ModelObject(id=name, root=name, created=serving.created, max_model_len=max_model_len)
+        max_model_len, names = None, []
+    return [
+        ModelObject(
+            id=name,
+            root=name,
+            parent=None if name == base else base,
+            created=serving.created,
+            max_model_len=max_model_len,
+        )
+        for name in (base, *names)
+    ]

@@ -6,6 +6,7 @@ import time
 import uuid
 from typing import Any, TypeVar
 
+import msgspec
 from litestar import Request
 from litestar.exceptions import HTTPException
 
@@ -22,6 +23,7 @@ from limelight.http.unread_body import discard_body
 logger = logging.getLogger(__name__)
 
 Fields = TypeVar("Fields", bound=GenerationFields)
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 IGNORED_FIELDS_HEADER = "x-limelight-ignored-fields"
 MAX_NAMED_FIELDS = 16
@@ -46,23 +48,33 @@ class Serving:
             ModelNotFound: it names a model that is not served.
             HTTPException: the body is too large (413) or of another media type (415).
         """
+        fields, ignored = await self.decode(request, decoder)
+        check_shared(fields)
+        if fields.request_id is not None:
+            adopt_request_id(request.scope, fields.request_id)
+        if fields.model != self.engine.model_name and fields.model not in self._adapter_names():
+            names = ", ".join(repr(name) for name in (self.engine.model_name, *self._adapter_names()))
+            raise ModelNotFound(
+                f"The model {shorten(fields.model, 100)!r} is not served here; this server has "
+                f"{shorten(names, 300)} (GET /v1/models lists them)",
+                param="model",
+            )
+        return fields, self._report_ignored(ignored)
+
+    async def decode(self, request: Request[Any, Any, Any], decoder: Decoder[Body]) -> tuple[Body, tuple[str, ...]]:
+        """The decoded body, and the names of the fields that were ignored.
+
+        Raises:
+            InvalidRequest: the body is not a valid request.
+            HTTPException: the body is too large (413) or of another media type (415).
+        """
         try:
             _check_media_type(request)
             raw = await request.body()
         except HTTPException:
             await discard_body(request.scope, request.receive)
             raise
-        fields, ignored = decoder.decode(raw, self.settings.unknown_fields)
-        check_shared(fields)
-        if fields.request_id is not None:
-            adopt_request_id(request.scope, fields.request_id)
-        if fields.model != self.engine.model_name:
-            raise ModelNotFound(
-                f"The model {shorten(fields.model, 100)!r} is not served here; this server has "
-                f"{self.engine.model_name!r} (GET /v1/models lists it)",
-                param="model",
-            )
-        return fields, self._report_ignored(ignored)
+        return decoder.decode(raw, self.settings.unknown_fields)
 
     def request(
         self, owner: str, request_id: str, prompt: Prompt, fields: GenerationFields, sampling: SamplingParams
@@ -74,8 +86,12 @@ class Serving:
             sampling=sampling,
             priority=fields.priority or 0,
             cache_salt=fields.cache_salt,
+            adapter=None if fields.model == self.engine.model_name else fields.model,
             owner=owner,
         )
+
+    def _adapter_names(self) -> list[str]:
+        return [adapter.name for adapter in self.engine.adapters]
 
     def _report_ignored(self, ignored: tuple[str, ...]) -> dict[str, str]:
         if not ignored:

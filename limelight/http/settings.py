@@ -1,6 +1,7 @@
 """How the HTTP side behaves: one small frozen struct, validated on construction."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -19,6 +20,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         api_keys: principal name -> key. Empty: everybody is `anonymous` and may use everything.
+        admin_keys: the same for those who may also load and unload adapters. Empty: nobody may.
+        adapter_folders: folders below which an admin may name adapters by path. Hub ids need none.
         allowed_hosts: host names (without port) that a `Host` header may name; None allows any. A server bound to
             loopback lists the loopback names, so that a web page cannot reach it through a rebound DNS name.
         cors_origins: web origins (`"https://chat.example"`, or `"*"`) whose pages may call the API. Empty: none.
@@ -37,6 +40,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     api_keys: Mapping[str, str] = {}
+    admin_keys: Mapping[str, str] = {}
+    adapter_folders: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] | None = None
     cors_origins: tuple[str, ...] = ()
     max_body_bytes: int = MAX_BODY_BYTES
@@ -46,11 +51,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     root_path: str = ""
 
     def __post_init__(self) -> None:
-        for name, key in self.api_keys.items():
-            if not name or not key or key != key.strip() or not key.isascii():
-                raise ConfigError(
-                    f"the API key of {name!r} is empty, has blanks around it or is not ASCII; no client could send it"
-                )
+        _check_keys(self.api_keys, self.admin_keys)
+        _check_folders(self.adapter_folders)
         if self.max_body_bytes < 1:
             raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1")
         if self.unknown_fields not in ("suggest", "refuse", "ignore"):
@@ -64,5 +66,23 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
-        shown["api_keys"] = sorted(self.api_keys)
+        shown |= {"api_keys": sorted(self.api_keys), "admin_keys": sorted(self.admin_keys)}
         return f"HttpSettings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def _check_keys(api_keys: Mapping[str, str], admin_keys: Mapping[str, str]) -> None:
+    for kind, keys in (("API", api_keys), ("admin", admin_keys)):
+        for name, key in keys.items():
+            if not name or not key or key != key.strip() or not key.isascii():
+                raise ConfigError(
+                    f"the {kind} key of {name!r} is empty, has blanks around it or is not ASCII; no client could "
+                    "send it"
+                )
+    if shared := sorted(name for name, key in admin_keys.items() if key in api_keys.values()):
+        raise ConfigError(f"the admin key of {', '.join(shared)} is an API key, too; give each its own")
+
+
+def _check_folders(adapter_folders: tuple[str, ...]) -> None:
+    for folder in adapter_folders:
+        if not Path(folder).is_absolute():
+            raise ConfigError(f"adapter_folders holds {folder!r}; give absolute paths")

@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from limelight.generation import ChatPrompt, SamplingParams
+from limelight.progress import Report
 from limelight.step import Capacity, StepExecutor
 
 
@@ -81,8 +82,12 @@ class AdapterWeights(Protocol):
 class AdapterLoader(Protocol):
     """The adapters of a model. `read` may run on any thread; the rest on the one that submits steps, between steps."""
 
-    def read(self, path: str) -> AdapterWeights:
-        """The adapter in the folder `path`, checked against the model. Blocking.
+    def read(self, path: str, report: Report) -> AdapterWeights:
+        """The adapter in a folder or on the hub, checked against the model. Blocking.
+
+        Args:
+            path: a folder, `organisation/name`, or `hf://organisation/name`, which is never taken for a folder.
+            report: called during a download.
 
         Raises:
             ModelError: it is missing, corrupt, does not fit the model or the memory, or needs what is not supported.

@@ -3,6 +3,23 @@
 import msgspec
 
 
+class LoadedAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """A LoRA adapter that requests can name.
+
+    Attributes:
+        path: the folder or hub id that it was loaded from.
+        rank: the largest one of its matrices.
+        num_bytes: memory that it takes.
+        num_requests: live requests that use it.
+    """
+
+    name: str
+    path: str
+    rank: int
+    num_bytes: int
+    num_requests: int
+
+
 class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """State and totals of a running engine, true at the moment of the call.
 
@@ -13,6 +30,7 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
         num_cached_pages: pages in the prefix cache, held or not.
         num_steps, step_seconds: steps that are through, and the time they took on the runner's threads.
         prefix_queries_tokens, prefix_hits_tokens: prompt tokens that have run, and those that came from the cache.
+        adapters: the LoRA adapters that requests can name.
         num_draft_tokens, num_accepted_tokens: tokens guessed by prompt lookup, and those that turned out right.
     """
 
@@ -31,3 +49,4 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hits_tokens: int
     num_draft_tokens: int
     num_accepted_tokens: int
+    adapters: tuple[LoadedAdapter, ...]

@@ -22,6 +22,8 @@ WEIGHTS = "adapter_model.safetensors"
 PICKLED = "adapter_model.bin"
 PREFIX = "base_model.model."
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
+COPIES = frozenset(f"{PREFIX}{name}.weight" for name in ("lm_head.base_layer", "model.embed_tokens"))
+"""What peft saves beside an adapter of the head: the base model's own matrices, as they were. They are not read."""
 TYPES = ("F32", "F16", "BF16")
 MAX_NAMED = 10
 
@@ -110,6 +112,8 @@ class AdapterFile:
         modules: dict[str, str] = {}
         faults: list[str] = []
         for name in sorted(stored):
+            if name in COPIES and "lm_head" in widths and self._shape(name) == widths["lm_head"]:
+                continue
             module = name.removesuffix(DOWN).removesuffix(UP)
             canonical = module.removeprefix(PREFIX)
             if module in (name, canonical) or canonical not in widths:
@@ -137,11 +141,13 @@ class AdapterFile:
     def _misfits(self, name: str, expected: tuple[int, int], stored: frozenset[str]) -> list[str]:
         if name not in stored:
             return [f"{name} is missing"]
-        entry = self._shard.get_slice(name)
-        shape, kind = list(entry.get_shape()), entry.get_dtype()
-        if shape != list(expected):
-            return [f"{name} is {shape}, expected {list(expected)}"]
+        if self._shape(name) != expected:
+            return [f"{name} is {list(self._shape(name))}, expected {list(expected)}"]
+        kind = self._shard.get_slice(name).get_dtype()
         return [] if kind in TYPES else [f"{name} is stored as {kind}, which is none of {', '.join(TYPES)}"]
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._shard.get_slice(name).get_shape())
 
     def _check_ranks(self, max_rank: int) -> None:
         for module in self._modules:

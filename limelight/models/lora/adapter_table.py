@@ -7,9 +7,14 @@ import torch
 
 from limelight.errors import CheckpointError, OutOfMemory
 from limelight.models import loaded_model
+from limelight.models.hub import resolve_adapter
+from limelight.models.hub.download import HubFiles
+from limelight.models.hub.names import HUB_NAME, HubName
 from limelight.models.layers import ProjectionShape
 from limelight.models.lora.adapter_file import AdapterFile, AdapterWeights
+from limelight.progress import Report
 
+HUB_SCHEME = "hf://"
 MAX_SHARE_OF_FREE_MEMORY = 0.9
 """An adapter may take this much of what is free: the rest is for the step that runs meanwhile."""
 
@@ -42,17 +47,16 @@ class AdapterTable:
         self._free_bytes = free_bytes
         self.weights: dict[int, AdapterWeights] = {}
 
-    def read(self, path: str) -> AdapterWeights:
-        """The adapter in the folder `path`, checked against the base model and in memory.
+    def read(self, path: str, report: Report) -> AdapterWeights:
+        """The adapter in the folder `path` or on the hub, checked against the base model and in memory.
 
         Raises:
             CheckpointError: the folder does not exist, or what is in it does not fit the model.
             UnsupportedModel: the adapter needs something that Limelight does not do.
             OutOfMemory: it does not fit into what is free.
+            ModelError: the hub does not give it.
         """
-        folder = Path(path)
-        if not folder.is_dir():
-            raise CheckpointError(f"{path} is no folder; give the folder that holds adapter_config.json")
+        folder = _folder(path, report)
         file = AdapterFile(folder, self._projections, self._max_rank)
         needed, free = file.num_values * self._dtype.itemsize, self._free_bytes()
         if free is not None and needed > free * MAX_SHARE_OF_FREE_MEMORY:
@@ -70,3 +74,15 @@ class AdapterTable:
     def drop(self, adapter: int) -> None:
         """Forget an adapter that no running sequence uses; its memory is free when this returns."""
         del self.weights[adapter]
+
+
+def _folder(path: str, report: Report) -> Path:
+    if path.startswith(HUB_SCHEME):
+        name = HUB_NAME.fullmatch(path.removeprefix(HUB_SCHEME))
+        if name is None or name["selection"] is not None:
+            raise CheckpointError(f"{path!r:.200} is no adapter on the hub; write {HUB_SCHEME}organisation/name")
+        return HubFiles(HubName(name["repository"]), None, report, None, None).adapter()
+    folder = resolve_adapter(path, None, report)
+    if not folder.is_dir():
+        raise CheckpointError(f"{path} is no folder; give the folder that holds adapter_config.json")
+    return folder

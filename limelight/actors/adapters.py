@@ -161,7 +161,9 @@ class Adapters:
 
     def _reserve(self, name: str, path: str) -> tuple[_Adapter, AdapterLoader]:
         if self._loader is None:
-            raise UnsupportedModel("this model takes no LoRA adapters; serve it through layers of Limelight's own")
+            raise UnsupportedModel(
+                "this model takes no LoRA adapters: only models that run on Limelight's own layers do"
+            )
         if self._ended.done():
             raise EngineNotRunning("the engine is being stopped")
         if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME_CHARACTERS or not name.isprintable():

@@ -71,7 +71,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         eos_token_ids=outline.eos_token_ids | vocabulary.eos_token_ids,
         defaults=DEFAULT_SAMPLING if config.model is None else source.sampling_defaults,
         memory_plan=plan.table(),
-        adapters=adapters,
+        adapters=adapters if model.adaptable else None,
     )
 
 

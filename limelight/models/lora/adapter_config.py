@@ -119,7 +119,8 @@ class AdapterConfig:
         if isinstance(self._targets, re.Pattern):
             return _selects(self._targets, module)
         if ALL_LINEAR in self._targets:
-            return module != "lm_head" and self._has_layer(module)
+            # peft saves this word resolved into names; which layers are linear there (routers?) only the tensors tell.
+            return None if module != "lm_head" and self._has_layer(module) else False
         return _selects(self._targets, module) and (module in self._targets or self._has_layer(module))
 
     def _has_layer(self, module: str) -> bool:

@@ -117,7 +117,7 @@ class AdapterFile:
             module = name.removesuffix(DOWN).removesuffix(UP)
             canonical = module.removeprefix(PREFIX)
             if module in (name, canonical) or canonical not in widths:
-                faults.append(f"{name} belongs to no linear layer of this model that can be adapted")
+                faults.append(f"{name} belongs to no linear layer of this model (experts and embeddings take none)")
             elif self._config.targets(canonical) is False:
                 faults.append(f"{name} belongs to a module that {self._config.source} does not target")
             else:

@@ -169,3 +169,14 @@ def test_a_file_is_no_folder(folder: Path, projections: tuple[ProjectionShape, .
     table = AdapterTable(projections, torch.float32, CPU, 64, lambda: None)
     with pytest.raises(CheckpointError, match="no folder"):
         table.read(str(folder / "adapter_config.json"), lambda what, fraction: None)
+
+
+def test_routers_can_be_adapted_and_experts_cannot(tmp_path: Path) -> None:
+    projections = (ProjectionShape(("model.layers.0.mlp.gate",), (4,), 32),)
+    router = {"model.layers.0.mlp.gate": (torch.ones(2, 32), torch.ones(4, 2))}
+    folder = save_adapter(tmp_path / "router", router, settings_of(2, 4, ["gate"]))
+    assert AdapterFile(folder, projections, 64).read(torch.float32, CPU).rank == 2
+    expert = {"model.layers.0.mlp.experts.3.up_proj": (torch.ones(2, 32), torch.ones(8, 2))}
+    folder = save_adapter(tmp_path / "experts", {**router, **expert}, settings_of(2, 4, "all-linear"))
+    with pytest.raises(CheckpointError, match=r"experts\.3\.up_proj.*experts and embeddings take none"):
+        AdapterFile(folder, projections, 64)

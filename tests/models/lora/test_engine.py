@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio

@@ -47,10 +47,10 @@ SETTINGS_OF_THE_PROGRAM = frozenset(
         "attn_implementation", "experts_implementation", "auto_map", "custom_pipelines", "fusion_config",
         "kernel_config", "distributed_config", "transformers_weights", "name_or_path", "output_attentions",
         "output_hidden_states", "return_dict", "use_cache", "use_return_dict", "gradient_checkpointing",
-        "torchscript", "pruned_heads",
+        "torchscript", "pruned_heads", "quantization_config", "compression_config",
     }
 )  # fmt: skip
-"""Keys of a `config.json` that say how to run a model and not what it is: those are ours to decide."""
+"""Keys of a `config.json` that say how to run or store a model and not what it is: those are ours to decide."""
 ATTENDING = frozenset({"full_attention", "sliding_attention", "attention"})
 """Kinds of layers that paged attention serves, as `layer_types` names them."""
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
@@ -99,7 +99,6 @@ def read_transformers_config(folder: Path) -> TransformersConfig:
         raise CheckpointError(f"{folder} has no config.json; a model folder needs one, beside its *.safetensors files")
     fields = Fields(read_json_object(path), str(path))
     model_class = _model_class(fields)
-    _check_quantization(fields)
     _check_numbers(fields, fields.values)
     values = {
         key: _with_special_floats(value)
@@ -182,16 +181,6 @@ def _model_class(fields: Fields) -> Any:
 
 def _makes_text(class_name: str) -> bool:
     return class_name.endswith(("ForCausalLM", "LMHeadModel"))
-
-
-def _check_quantization(fields: Fields) -> None:
-    if "quantization_config" in fields:
-        method = fields.group("quantization_config")
-        name = method.values.get("quant_method") if method else None
-        raise UnsupportedModel(
-            f"{fields.source}: the weights are quantised with {name!r}, which does not go together with running "
-            "through transformers here; use the unquantised repository"
-        )
 
 
 def _check_numbers(fields: Fields, value: object) -> None:

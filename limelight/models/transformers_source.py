@@ -8,6 +8,8 @@ import torch
 from limelight.kernels.interface import Kernels
 from limelight.models.hf_config import generation_fields, read_sampling_defaults, stated_dtype
 from limelight.models.loaded_model import SamplingDefaults
+from limelight.models.quantization.checkpoint import QuantizedTensors
+from limelight.models.quantization.settings import read_quantization
 from limelight.models.safetensors_checkpoint import DTYPES, SafetensorsFiles
 from limelight.models.spec import ModelOutline
 from limelight.models.transformers_config import TransformersConfig, read_transformers_config
@@ -32,7 +34,8 @@ class TransformersSource:
         with silent_transformers():
             self._described = read_transformers_config(folder)
             self._attendance = probe(self._described)
-        self._files = SafetensorsFiles(folder)
+        files, quantization = SafetensorsFiles(folder), read_quantization(folder)
+        self._files = files if quantization is None else QuantizedTensors(files, quantization)
         self.outline = self._outline(folder)
         self.sampling_defaults: SamplingDefaults = read_sampling_defaults(folder)
 

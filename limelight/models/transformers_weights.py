@@ -16,6 +16,7 @@ from torch import Tensor
 
 from limelight.errors import CheckpointError
 from limelight.models.checkpoint import HARMLESS, listed
+from limelight.models.quantization.checkpoint import QuantizedTensors
 from limelight.models.safetensors_checkpoint import SafetensorsFiles
 from limelight.models.transformers_attention import set_desk
 from limelight.models.transformers_config import TransformersConfig, understood
@@ -28,7 +29,7 @@ does `silent_transformers` with the hook for bars: two loads that overlap would 
 
 def load_weights(
     described: TransformersConfig,
-    files: SafetensorsFiles,
+    files: SafetensorsFiles | QuantizedTensors,
     device: torch.device,
     dtype: torch.dtype,
     on_progress: Callable[[float], None],
@@ -119,7 +120,7 @@ class _Progress:
 class _Lazy:
     """A tensor that is read when transformers asks for all of it, as with a slice of a safetensors file."""
 
-    def __init__(self, files: SafetensorsFiles, name: str, progress: _Progress) -> None:
+    def __init__(self, files: SafetensorsFiles | QuantizedTensors, name: str, progress: _Progress) -> None:
         self._files = files
         self._name = name
         self._progress = progress

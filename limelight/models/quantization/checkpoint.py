@@ -8,10 +8,8 @@ import msgspec
 import torch
 
 from limelight.errors import CheckpointError
-from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.quantization.scheme import QuantizationFormat, QuantizedMatrix, Stored
-from limelight.models.safetensors_checkpoint import HEAD, SafetensorsCheckpoint
-from limelight.models.spec import ModelSpec
+from limelight.models.safetensors_checkpoint import HEAD, SafetensorsCheckpoint, SafetensorsFiles
 
 WEIGHT = "weight"
 MAX_NAMED = 10
@@ -24,13 +22,13 @@ ACTIVATION_PARTS = frozenset(
 """Scales of activations and of the KV cache, which are computed in full precision here."""
 
 
-class QuantizedCheckpoint:
-    """See `Checkpoint`. A quantised module has one `weight`, expanded to float32 whenever it is read.
+class QuantizedTensors:
+    """The tensors of a folder. A quantised module has one `weight`, expanded to float32 whenever it is read.
 
     The stored tensors decide which modules are quantised; lists of exceptions in the settings are not needed.
     """
 
-    def __init__(self, stored: SafetensorsCheckpoint, quantization: QuantizationFormat) -> None:
+    def __init__(self, stored: SafetensorsFiles, quantization: QuantizationFormat) -> None:
         """Check all quantised modules against the settings; nothing of size is read.
 
         Raises:
@@ -62,15 +60,6 @@ class QuantizedCheckpoint:
         self._names = dict.fromkeys(name for name in stored.names() if name not in hidden) | dict.fromkeys(
             self._matrices
         )
-        untied = stored.spec.tie_word_embeddings and HEAD in self._matrices
-        self.spec: ModelSpec = (
-            msgspec.structs.replace(stored.spec, tie_word_embeddings=False) if untied else stored.spec
-        )
-
-    @property
-    def sampling_defaults(self) -> SamplingDefaults:
-        """Sampling settings that the model's authors recommend."""
-        return self._stored.sampling_defaults
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -90,6 +79,10 @@ class QuantizedCheckpoint:
         """Shape of a tensor, without reading it."""
         return self._matrices[name][1].shape if name in self._matrices else self._stored.shape(name)
 
+    def type(self, name: str) -> str:
+        """What a tensor comes out as, in safetensors' words: float32 if it is expanded."""
+        return "F32" if name in self._matrices else self._stored.type(name)
+
     def tensor(self, name: str) -> torch.Tensor:
         """One tensor on the CPU: a quantised matrix in float32, any other as it is stored.
 
@@ -103,7 +96,19 @@ class QuantizedCheckpoint:
         return matrix.expand({part: self._stored.packed(f"{module}.{part}") for part in matrix.parts})
 
 
-def _modules(stored: SafetensorsCheckpoint) -> dict[str, dict[str, Stored]]:
+class QuantizedCheckpoint(QuantizedTensors):
+    """See `Checkpoint`."""
+
+    def __init__(self, stored: SafetensorsCheckpoint, quantization: QuantizationFormat) -> None:
+        """Check all quantised modules against the settings; raises like `QuantizedTensors`."""
+        super().__init__(stored, quantization)
+        self.sampling_defaults = stored.sampling_defaults
+        self.spec = stored.spec
+        if stored.spec.tie_word_embeddings and HEAD in self._matrices:
+            self.spec = msgspec.structs.replace(stored.spec, tie_word_embeddings=False)
+
+
+def _modules(stored: SafetensorsFiles) -> dict[str, dict[str, Stored]]:
     """Module -> its tensors by their names in it."""
     modules: dict[str, dict[str, Stored]] = {}
     for name in stored.names():

@@ -8,7 +8,7 @@ from typing import Any
 
 from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt
-from limelight.models.chat_messages import plain, template_messages
+from limelight.models.chat_messages import plain, template_messages, with_textual_arguments
 from limelight.models.chat_template import ChatTemplate, TemplateRefusal
 from limelight.models.fields import Fields
 from limelight.models.tokenizer_settings import read_tokenizer_settings
@@ -79,16 +79,21 @@ class JinjaChatFormat:
     def _render(self, template: ChatTemplate, prompt: ChatPrompt) -> str:
         messages = template_messages(prompt.messages, keep_parts=template.loops_over_content)
         final_text = _mark_final_message(messages[-1]) if prompt.continue_final_message else None
-        rendered = template.render(
-            {
-                "documents": None,
-                **self._special_tokens,
-                **self._arguments(prompt.template_arguments),
-                "messages": messages,
-                "tools": None if prompt.tools is None else plain(prompt.tools, "tools"),
-                "add_generation_prompt": prompt.add_generation_prompt,
-            }
-        )
+        variables = {
+            "documents": None,
+            **self._special_tokens,
+            **self._arguments(prompt.template_arguments),
+            "messages": messages,
+            "tools": None if prompt.tools is None else plain(prompt.tools, "tools"),
+            "add_generation_prompt": prompt.add_generation_prompt,
+        }
+        try:
+            rendered = template.render(variables)
+        except TemplateRefusal:
+            textual = with_textual_arguments(messages)
+            if textual == messages:
+                raise
+            rendered = template.render({**variables, "messages": textual})
         return rendered if final_text is None else _cut_after_final_message(rendered, final_text)
 
     def _template(self, prompt: ChatPrompt) -> ChatTemplate:

@@ -2,7 +2,8 @@
 
 Rules, in this order:
 - A field that is null counts as absent; absent content is "" (so null, absent and "" render the same).
-- `tool_calls[].function.arguments` is a JSON string in the API and an object for templates.
+- `tool_calls[].function.arguments` is a JSON string in the API and an object for templates; one that reads as its JSON
+  text where a template prints it or adds it to a text, as those do that were written for strings.
 - Reasoning is passed on under the names that templates read, `reasoning_content` and `thinking`.
 - Content parts: only text. Templates that loop over content get the parts, others the texts joined by a line feed.
 """
@@ -17,6 +18,29 @@ PART_SEPARATOR = "\n"
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 
 
+class Arguments(dict[str, Any]):
+    """The arguments of a tool call: an object, and a text where a template needs one.
+
+    Args:
+        text: the JSON that the client sent.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, values: Mapping[str, Any], text: str) -> None:
+        super().__init__(values)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __add__(self, other: object) -> str:
+        return self._text + other if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: object) -> str:
+        return other + self._text if isinstance(other, str) else NotImplemented
+
+
 def template_messages(messages: Sequence[Mapping[str, Any]], *, keep_parts: bool) -> list[dict[str, Any]]:
     """The messages in plain lists and dictionaries.
 
@@ -27,6 +51,16 @@ def template_messages(messages: Sequence[Mapping[str, Any]], *, keep_parts: bool
         InvalidRequest: a message holds what no text model can read; `param` names the place.
     """
     return [_message(message, f"messages[{index}]", keep_parts=keep_parts) for index, message in enumerate(messages)]
+
+
+def with_textual_arguments(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same messages with all arguments of tool calls as JSON texts, for templates that take nothing else."""
+    return [
+        {**message, "tool_calls": [_textual(call) for call in calls]}
+        if isinstance(calls := message.get("tool_calls"), list)
+        else dict(message)
+        for message in messages
+    ]
 
 
 def plain(value: object, param: str) -> Any:
@@ -86,12 +120,24 @@ def _part_text(part: object, param: str) -> str:
 
 
 def _tool_call(call: Any) -> Any:
-    """Arguments as an object, where they are a JSON object written as a string; else as they are."""
+    """Arguments as an object, where they are one or a text that is the JSON of one; else as they are."""
     match call:
-        case {"function": {"arguments": str(arguments)}}:
+        case {"function": {"arguments": str(text)} as function}:
             try:
-                parsed = json.loads(arguments or "{}")
+                values = json.loads(text or "{}")
             except (ValueError, RecursionError):
                 return call
-            return {**call, "function": {**call["function"], "arguments": parsed}} if isinstance(parsed, dict) else call
+        case {"function": {"arguments": dict(values)} as function}:
+            text = json.dumps(values, ensure_ascii=False)
+        case _:
+            return call
+    if not isinstance(values, dict):
+        return call
+    return {**call, "function": {**function, "arguments": Arguments(values, text or "{}")}}
+
+
+def _textual(call: Any) -> Any:
+    match call:
+        case {"function": {"arguments": Arguments() as arguments} as function}:
+            return {**call, "function": {**function, "arguments": str(arguments)}}
     return call

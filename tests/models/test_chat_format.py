@@ -1,128 +1,40 @@
 """The prompt is what transformers would render; refusals keep the template's own words."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
 
 from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt
 from limelight.models.chat_format import JinjaChatFormat, chat_format_from_gguf, load_chat_format
+from tests.models.chat_conversations import (
+    AGAIN,
+    ASSISTANT,
+    CALL,
+    CALLING,
+    CONVERSATIONS,
+    FAMILIES,
+    RESULT,
+    SPECIAL_TOKENS,
+    TOOLS,
+    USER,
+    Render,
+    prompt,
+    render,
+    rendering_by_transformers,
+)
 
-FAMILIES = {
-    path.stem: path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "chat_templates").iterdir())
-}
-"""Templates in the manner of the best-known families, written for these tests."""
 CHATML, LLAMA2, LLAMA31 = FAMILIES["chatml"], FAMILIES["llama2"], FAMILIES["llama31"]
 MISTRAL, PARTS, QWEN = FAMILIES["mistral"], FAMILIES["parts"], FAMILIES["qwen"]
-SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
-USER = {"role": "user", "content": "Hi <b>there</b> & \"you\" 'all', 你好 😀"}
-ASSISTANT = {"role": "assistant", "content": "  Hello!\n\n```py\nx = {}\n```  "}
-SYSTEM = {"role": "system", "content": "Be brief."}
-AGAIN = {"role": "user", "content": " And then?\n"}
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "weather",
-            "description": "The weather of <city> in °C",
-            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-        },
-    }
-]
-CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Zürich", "days": 2}}}
-CALLING = {"role": "assistant", "content": "", "tool_calls": [CALL]}
-RESULT = {"role": "tool", "tool_call_id": "c1", "content": "12 °C"}
-CONVERSATIONS = {
-    "one": [USER],
-    "system": [SYSTEM, USER],
-    "turns": [USER, ASSISTANT, AGAIN],
-    "system and turns": [SYSTEM, USER, ASSISTANT, AGAIN],
-    "ends with assistant": [USER, ASSISTANT],
-    "tools": [USER, CALLING, RESULT, AGAIN],
-    "reasoning": [USER, {**ASSISTANT, "reasoning_content": "Let me think.\n"}],
-    "wrong order": [ASSISTANT, USER],
-    "two users": [USER, AGAIN],
-    "other role": [USER, {"role": "narrator", "content": "Meanwhile"}],
-}
-Render = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
 def transformers_render() -> Render:
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE(vocab={"a": 0}, merges=[])), **SPECIAL_TOKENS)
-
-    def render(template: str, messages: list[dict[str, Any]], **options: Any) -> str:
-        return tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False, **options)
-
-    return render
-
-
-def prompt(
-    messages: list[dict[str, Any]],
-    *,
-    add_generation_prompt: bool = False,
-    continue_final_message: bool = False,
-    tools: list[dict[str, Any]] | None = None,
-    **template_arguments: Any,
-) -> ChatPrompt:
-    return ChatPrompt(
-        messages=tuple(messages),
-        tools=None if tools is None else tuple(tools),
-        add_generation_prompt=add_generation_prompt,
-        continue_final_message=continue_final_message,
-        template_arguments=template_arguments,
-    )
-
-
-def render(template: str, messages: list[dict[str, Any]], **options: Any) -> str:
-    return JinjaChatFormat(template, SPECIAL_TOKENS).render(prompt(messages, **options))
-
-
-def outcome(function: Render, refusals: tuple[type[Exception], ...], *arguments: Any, **options: Any) -> str | None:
-    """The text, or None for a refusal."""
-    try:
-        return function(*arguments, **options)
-    except refusals:
-        return None
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("conversation", CONVERSATIONS)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"add_generation_prompt": True},
-        {"continue_final_message": True},
-        {"tools": TOOLS, "add_generation_prompt": True},
-        {"add_generation_prompt": True, "enable_thinking": False, "date_string": "1 Jan 2000"},
-    ],
-    ids=["plain", "generation prompt", "continue", "tools", "arguments"],
-)
-def test_renders_as_transformers(
-    family: str, conversation: str, options: Mapping[str, Any], transformers_render: Render
-) -> None:
-    from jinja2.exceptions import TemplateError
-
-    arguments = (FAMILIES[family], CONVERSATIONS[conversation])
-
-    expected = outcome(transformers_render, (TemplateError, ValueError, TypeError), *arguments, **options)
-
-    assert outcome(render, (InvalidRequest,), *arguments, **options) == expected
-
-
-def test_the_families_are_told_apart_by_what_they_render() -> None:
-    texts = {render(template, [USER], add_generation_prompt=True) for template in FAMILIES.values()}
-
-    assert len(texts) == len(FAMILIES)
+    return rendering_by_transformers()
 
 
 @pytest.mark.parametrize(

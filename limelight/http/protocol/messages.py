@@ -177,7 +177,7 @@ def _part_text(part: Part, where: str) -> str:
         return part.refusal
     if part.type in MEDIA_PARTS:
         raise UnsupportedField(
-            f"{where} is of type {part.type}; this server reads text only, so send a text part", param=f"{where}.type"
+            f"{where} is of type {part.type}; this server reads text only, so send a text part", param=where
         )
     if part.type in ("text", "refusal"):
         raise InvalidRequest(f"{where}.{part.type} is missing", param=f"{where}.{part.type}")

@@ -7,13 +7,13 @@ import glob
 import shutil
 import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from limelight.errors import ModelError
 from limelight.models.hub.byte_progress import ByteProgress
-from limelight.models.hub.listing import COMMIT, Listing, list_cached, list_remote
+from limelight.models.hub.listing import AGENT, COMMIT, Listing, list_cached, list_remote
 from limelight.models.hub.names import HubName
 from limelight.models.hub.needed_files import Needed, needed_adapter_files, needed_files
 from limelight.models.hub.preview import HeaderSource
@@ -111,7 +111,7 @@ class HubFiles:
             # A commit never changes: if all of it is here, nobody needs to be asked.
             needed = self._if_complete(choose, cached)
             if needed is not None:
-                return self._opened(cached, needed)
+                return self._said(cached, needed)
         with explained(repository, revision, endpoint):
             try:
                 listing = list_remote(repository, revision, endpoint, self._cache)
@@ -122,11 +122,13 @@ class HubFiles:
             if listing.renamed_to:
                 self._report(f"{repository} is now called {listing.renamed_to}", None)
             needed = choose(listing)
+            opened = self._said(listing, needed)  # before the download, so that it can be stopped
             if listing.missing(needed.files) or cached is None or cached.commit != listing.commit:
                 self._fetch(listing, needed)
-        return self._opened(listing, needed)
+        return opened
 
-    def _opened(self, listing: Listing, needed: Needed) -> Path:
+    def _said(self, listing: Listing, needed: Needed) -> Path:
+        """What to open, after telling the user of a choice that was made."""
         if needed.note:
             self._report(needed.note, None)
         return listing.folder / needed.gguf if needed.gguf else listing.folder
@@ -158,7 +160,7 @@ class HubFiles:
                 missing = [str(refused)]
             if not missing:
                 self._report(f"{reason}; using what is in the cache of {self._name}", None)
-                return self._opened(cached, needed)
+                return self._said(cached, needed)
         if isinstance(error, errors.HfHubHTTPError):
             raise error
         shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
@@ -176,7 +178,12 @@ class HubFiles:
             from huggingface_hub import hf_hub_download
 
             fetched = hf_hub_download(
-                self._name.repository, INDEX, revision=listing.commit, cache_dir=self._cache, endpoint=self._endpoint
+                self._name.repository,
+                INDEX,
+                revision=listing.commit,
+                cache_dir=self._cache,
+                endpoint=self._endpoint,
+                **AGENT,
             )
             path = Path(fetched)
         return set(read_weight_map(path).values())
@@ -220,7 +227,7 @@ class HubFiles:
 
         if not files:
             return
-        headers = build_hf_headers()
+        headers = build_hf_headers(**AGENT)
         locks = self._cache / ".locks" / files[0].blob.parent.parent.name
         stop = threading.Event()
         with ThreadPoolExecutor(NUM_AT_ONCE, thread_name_prefix="limelight-download") as pool:
@@ -229,17 +236,14 @@ class HubFiles:
                 for file in files
             ]
             try:
-                for future in running:
-                    future.result()
-            except BaseException:
+                # One that fails ends the others at once: what they have is kept.
+                wait(running, return_when=FIRST_EXCEPTION)
+            finally:
                 stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                # The first in the list may have been stopped because of another one, which knows the reason.
-                for future in running:
-                    error = None if not future.done() or future.cancelled() else future.exception()
-                    if error is not None and not isinstance(error, TransferStopped):
-                        raise error from None
-                raise
+                pool.shutdown(cancel_futures=True)
+        errors = [future.exception() for future in running if not future.cancelled()]
+        for error in sorted(filter(None, errors), key=lambda error: isinstance(error, TransferStopped)):
+            raise error
 
     def _fetch_with_library(self, needed: Needed) -> None:
         """The rest, and the links that make a snapshot out of contents."""
@@ -252,6 +256,7 @@ class HubFiles:
             endpoint=self._endpoint,
             allow_patterns=[glob.escape(path) for path in needed.files],
             tqdm_class=_silent_bar(),
+            **AGENT,
         )
 
 

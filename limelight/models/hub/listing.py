@@ -3,12 +3,17 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
+
+from limelight import __version__
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_FILES = 100_000
+AGENT: Any = {"library_name": "limelight", "library_version": __version__}
+"""Who asks, for the hub's statistics."""
 
 
 class RemoteFile(msgspec.Struct, frozen=True):
@@ -62,7 +67,7 @@ def list_remote(repository: str, revision: str | None, endpoint: str | None, cac
     """
     from huggingface_hub import HfApi, constants
 
-    found = HfApi(endpoint=endpoint).model_info(
+    found = HfApi(endpoint=endpoint, **AGENT).model_info(
         repository, revision=revision, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
     )
     if not found.sha or not COMMIT.fullmatch(found.sha) or len(found.siblings or ()) > MAX_FILES:

@@ -10,7 +10,7 @@ from pathlib import Path
 from limelight.errors import CheckpointError
 from limelight.models.gguf.file import GgufFile
 from limelight.models.gguf.rope import FACTOR_TENSORS
-from limelight.models.hub.listing import Listing
+from limelight.models.hub.listing import AGENT, Listing
 from limelight.models.hub.needed_files import Needed
 from limelight.models.quantization.settings import FILES as QUANTIZATION_FILES
 from limelight.models.safetensors_checkpoint import INDEX
@@ -19,7 +19,7 @@ CONFIGURATION = ("config.json", "generation_config.json", INDEX, *QUANTIZATION_F
 FIRST_BYTES = 2**20
 MAX_SAFETENSORS_HEADER_BYTES = 100_000_000
 """The format's own bound."""
-GGUF_HEADER_BYTES = (2**22, 2**24, 2**26)
+GGUF_HEADER_BYTES = (2**22, 2**23, 2**24, 2**26)
 """Tried in turn: the header holds the vocabulary, and nothing at its beginning says how long it is."""
 MAX_FACTOR_BYTES = 2**16
 """Of a tensor of rotary factors: its few values are part of the configuration."""
@@ -38,7 +38,7 @@ class HeaderSource:
 
         self._listing = listing
         self._endpoint = endpoint
-        self._headers = build_hf_headers()
+        self._headers = build_hf_headers(**AGENT)
 
     def fetch_text(self, path: str, folder: Path) -> Path:
         """A small file, whole, in `folder`."""
@@ -51,6 +51,7 @@ class HeaderSource:
                 revision=self._listing.commit,
                 local_dir=folder,
                 endpoint=self._endpoint,
+                **AGENT,
             )
         )
 

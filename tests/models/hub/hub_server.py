@@ -33,6 +33,8 @@ class Hub(http.server.ThreadingHTTPServer):
         cuts: each answer with a large file ends after the first of these, which is then removed.
         hold_after: answers with large files stop after so many bytes, until `release` is set.
         knows_ranges: whether a Range is honoured.
+        lost: files that are listed and not there.
+        agents: the User-Agent headers.
         corrupt: large files arrive with other bytes than their checksum says.
         renamed_to: `maker/model` is answered with a redirect to this name.
     """
@@ -55,6 +57,8 @@ class Hub(http.server.ThreadingHTTPServer):
         self.release = threading.Event()
         self.knows_ranges = True
         self.corrupt = False
+        self.lost: set[str] = set()
+        self.agents: set[str | None] = set()
         self.renamed_to: str | None = None
 
     @property
@@ -74,6 +78,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hub, path = self.server, unquote(urlsplit(self.path).path)
         hub.asked.append(f"{self.command} {path}")
+        hub.agents.add(self.headers.get("User-Agent"))
         if path.startswith("/cdn/"):
             self.send_large(path.removeprefix("/cdn/"))
             return
@@ -101,6 +106,9 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
     def send_file(self, path: str) -> None:
         content = self.server.files[path]
+        if path in self.server.lost:
+            self.answer(404, b"{}", {"X-Error-Code": "EntryNotFound"})
+            return
         if len(content) < LARGE_BYTES:
             self.answer(200, content, {"X-Repo-Commit": COMMIT, "ETag": f'"{git_id(content)}"'})
             return

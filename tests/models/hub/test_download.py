@@ -183,6 +183,24 @@ class TestHub:
         with pytest.raises(ModelError, match=f"missing: {shards[1]}"):
             resolve("maker/model", None, reported, endpoint=hub.endpoint, cache=tmp_path)
 
+    def test_one_file_that_fails_ends_the_others_and_is_the_one_that_is_named(
+        self, tmp_path: Path, hub: Hub, reported: Reported, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+        shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+        index = {"weight_map": dict(zip("ab", shards, strict=True))}
+        hub.files |= {name: bytes([number]) * 1_500_000 for number, name in enumerate(shards)}
+        hub.files["model.safetensors.index.json"] = json.dumps(index).encode()
+        hub.hold_after = 1_200_000  # the first never ends by itself
+        hub.lost = {shards[1]}
+        with pytest.raises(ModelError, match="answered HTTP 404 for maker/model"):
+            resolve("maker/model", None, reported, endpoint=hub.endpoint, cache=tmp_path)
+        assert not hub.release.is_set()
+
+    def test_the_hub_is_told_who_asks(self, tmp_path: Path, hub: Hub, reported: Reported) -> None:
+        resolve("maker/model", None, reported, endpoint=hub.endpoint, cache=tmp_path)
+        assert all(agent and agent.startswith("limelight/") for agent in hub.agents)
+
     @pytest.mark.parametrize("name", ["../evil.safetensors", "/etc/evil.safetensors", "a/../../evil.safetensors"])
     def test_an_index_cannot_lead_out_of_the_repository(
         self, tmp_path: Path, hub: Hub, reported: Reported, name: str
@@ -215,9 +233,12 @@ class TestGguf:
         path = resolve("maker/model", None, reported, endpoint=hub.endpoint, cache=tmp_path)
         assert path.read_bytes() == hub.files["m-Q4_K_M.gguf"]
         assert self.fetched(tmp_path) == {"m-Q4_K_M.gguf"}
-        assert reported.sentences == [
-            "maker/model has 3 GGUF files: chose Q4_K_M (1.1 MiB); maker/model:QUANT takes another"
-        ]
+        # Before the download, while there is still time to stop it.
+        assert reported.calls[0] == (
+            "maker/model has 3 GGUF files: chose Q4_K_M (1.1 MiB); maker/model:QUANT takes another",
+            None,
+        )
+        assert len(reported.sentences) == 1
 
     def test_parts_are_fetched_whole_and_the_first_is_opened(
         self, tmp_path: Path, hub: Hub, reported: Reported

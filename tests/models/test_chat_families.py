@@ -198,20 +198,14 @@ def test_null_and_absent_content_are_rendered_as_transformers_renders_empty_cont
         assert outcome(render, (InvalidRequest,), FAMILIES[family], messages(content)) == expected
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "parts"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_parts_are_rendered_as_transformers_renders_their_joined_text(family: str, transformers_render: Render) -> None:
-    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": " two"}]
+    parts = {"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": " two"}]}
+    theirs = parts if family == "parts" else {"role": "user", "content": "one \n two"}
 
-    ours = render(FAMILIES[family], [{"role": "user", "content": parts}], add_generation_prompt=True)
+    ours = render(FAMILIES[family], [parts], add_generation_prompt=True)
 
-    joined = {"role": "user", "content": "one \n two"}
-    assert ours == transformers_render(FAMILIES[family], [joined], add_generation_prompt=True)
-
-
-def test_parts_reach_a_template_that_takes_them_as_in_transformers(transformers_render: Render) -> None:
-    messages = [{"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": " two"}]}]
-
-    assert render(FAMILIES["parts"], messages) == transformers_render(FAMILIES["parts"], messages)
+    assert ours == transformers_render(FAMILIES[family], [theirs], add_generation_prompt=True)
 
 
 @pytest.mark.parametrize("family", WITH_TOOL_CALLS)

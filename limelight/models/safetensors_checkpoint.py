@@ -74,6 +74,10 @@ class SafetensorsFiles:
             raise UnsupportedModel(f"{name} is stored as {self.type(name)}; Limelight reads {', '.join(DTYPES)} here")
         return self.packed(name)
 
+    def stored_name(self, name: str) -> str:
+        """What a tensor is called in its file, where a model is part of a larger one."""
+        return self._entries[name].stored_name
+
     def type(self, name: str) -> str:
         """What a tensor is stored as, in safetensors' words ("BF16")."""
         return self._entries[name].type

@@ -43,12 +43,14 @@ class QuantizedTensors:
             hidden.update(f"{module}.{part}" for part in parts if part in ACTIVATION_PARTS)
             if not quantization.quantizes(parts):
                 continue
+            # Settings and messages name it as its file does.
+            stored_module = stored.stored_name(f"{module}.{next(iter(parts))}").rpartition(".")[0]
             try:
-                matrix = quantization.matrix(module, parts)
+                matrix = quantization.matrix(stored_module, parts)
             except CheckpointError as error:
                 faults.append(error.message)
                 continue
-            faults += _faults(module, parts, matrix)
+            faults += _faults(stored_module, parts, matrix)
             hidden.update(f"{module}.{part}" for part in matrix.parts)
             self._matrices[f"{module}.{WEIGHT}"] = (module, matrix)
         if faults:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-BLOCK_VALUES = 2**22
+BLOCK_VALUES = 2**20
 """Values that are in the works at once."""
 WORD = 32
 """Bits of a word; dense packing repeats after as many values."""

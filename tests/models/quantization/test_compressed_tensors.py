@@ -1,5 +1,6 @@
 """compressed-tensors against the package of that name, and transformers run on the expanded weights."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from compressed_tensors.compressors.nvfp4 import NVFP4PackedCompressor
 from compressed_tensors.compressors.pack_quantized import PackedQuantizationCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
+from safetensors.torch import load_file, save_file
+from transformers import Gemma3TextConfig
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.checkpoint import open_checkpoint
@@ -19,7 +22,7 @@ from limelight.models.quantization.compressed_groups import read_schemes
 from limelight.models.quantization.compressed_tensors import read_compressed_tensors
 from tests.models.quantization.quantized_models import Packed, of_layers, pack_rows, quantize, save_quantized, stored_as
 from tests.models.quantization.same_logits import assert_same_as_transformers
-from tests.models.tiny_models import tiny_llama
+from tests.models.tiny_models import tiny_llama, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 COMPRESSORS: dict[str, Any] = {
@@ -291,3 +294,34 @@ def test_a_pattern_that_could_run_for_ever_is_refused(target: object, message: s
     groups = {"a": {"targets": [target], "weights": weights}}
     with pytest.raises(CheckpointError, match=message):
         read_schemes(Fields({"format": format_, "config_groups": groups}, "config.json"))
+
+
+def test_a_part_of_a_larger_model_is_targeted_by_the_names_in_its_files(tmp_path: Path) -> None:
+    int8, fp8 = SCHEMES["w8a8 channels"], SCHEMES["fp8 tensor"]
+    one = "language_model.model.layers.0.mlp.up_proj"
+    groups = {
+        "others": {"targets": ["Linear"], "weights": fp8[1], "format": fp8[0]},
+        "one": {"targets": [one], "weights": int8[1], "format": int8[0]},
+    }
+
+    def pack(module: str, weight: torch.Tensor) -> Packed | None:
+        if ".layers." not in module:
+            return None
+        return compressed(weight, *(int8 if f"language_model.{module}" == one else fp8))
+
+    model = tiny_model(Gemma3TextConfig, head_dim=8, tie_word_embeddings=True, pad_token_id=0)
+    save_quantized(model, tmp_path, None, pack)
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({f"language_model.{name}": part for name, part in tensors.items()}, tmp_path / "model.safetensors")
+    whole = {
+        "model_type": "gemma3",
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "text_config": json.loads((tmp_path / "config.json").read_text()),
+        "quantization_config": {"quant_method": "compressed-tensors", "config_groups": groups},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    assert_same_as_transformers(model, tmp_path)
+    del tensors["model.layers.0.mlp.up_proj.weight_scale"]
+    save_file({f"language_model.{name}": part for name, part in tensors.items()}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=rf"{one}\.weight_scale is missing"):
+        open_checkpoint(tmp_path)

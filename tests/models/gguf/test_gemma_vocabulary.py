@@ -59,7 +59,7 @@ def metadata(parts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dic
 def vocabulary(metadata: dict[str, Any]) -> TokenizersVocabulary:
     started = thread_time()
     vocabulary = vocabulary_from_gguf(metadata)
-    assert thread_time() - started < 4.0  # 1.7 s on an idle core; the rest is room for a busy one
+    assert thread_time() - started < 10.0  # about 2 s on an idle core; the rest is room for a busy one
     return vocabulary
 
 

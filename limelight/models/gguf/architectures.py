@@ -13,7 +13,7 @@ import msgspec
 
 from limelight.errors import UnsupportedModel
 from limelight.models.gguf.metadata import Metadata
-from limelight.models.gguf.tensor_names import EXPERTS, GEMMA, GPT_OSS, PHI
+from limelight.models.gguf.tensor_names import EXPERTS, GEMMA, GPT_OSS, PHI, SHARED_EXPERT
 from limelight.models.spec import MAX_EXPERTS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ExpertSettings, ModelSpec
 
 Refine = Callable[[ModelSpec, Metadata], ModelSpec]
@@ -48,6 +48,16 @@ def _qwen2(spec: ModelSpec, metadata: Metadata) -> ModelSpec:
 
 def _qwen3(spec: ModelSpec, metadata: Metadata) -> ModelSpec:
     return msgspec.structs.replace(_dense(spec, metadata), qk_norm=True)
+
+
+def _qwen2_moe(spec: ModelSpec, metadata: Metadata) -> ModelSpec:
+    experts = msgspec.structs.replace(
+        _experts(spec, metadata, normalize=False),
+        shared_intermediate_size=metadata.integer(
+            "expert_shared_feed_forward_length", 1, MAX_WIDTH, spec.intermediate_size
+        ),
+    )
+    return msgspec.structs.replace(spec, qkv_bias=True, experts=experts)
 
 
 def _qwen3_moe(spec: ModelSpec, metadata: Metadata) -> ModelSpec:
@@ -120,6 +130,7 @@ def _gpt_oss(spec: ModelSpec, metadata: Metadata) -> ModelSpec:
 GGUF_ARCHITECTURES = {
     "llama": Architecture(family="llama", refine=_llama, interleaved=True),
     "qwen2": Architecture(family="qwen2", refine=_qwen2),
+    "qwen2moe": Architecture(family="qwen2_moe", refine=_qwen2_moe, names=EXPERTS | SHARED_EXPERT),
     "qwen3": Architecture(family="qwen3", refine=_qwen3),
     "qwen3moe": Architecture(family="qwen3_moe", refine=_qwen3_moe, names=EXPERTS),
     "gemma": Architecture(family="gemma", refine=_gemma1),
@@ -144,16 +155,11 @@ def _dense(spec: ModelSpec, metadata: Metadata) -> ModelSpec:
 
 def _experts(spec: ModelSpec, metadata: Metadata, *, normalize: bool) -> ExpertSettings:
     num_experts = metadata.integer("expert_count", 1, MAX_EXPERTS)
-    in_layers = frozenset(
-        layer for layer in range(spec.num_layers) if f"blk.{layer}.ffn_gate_exps.weight" in metadata.tensors
-    )
     return ExpertSettings(
         num_experts=num_experts,
         num_per_token=metadata.integer("expert_used_count", 1, num_experts),
         intermediate_size=metadata.integer("expert_feed_forward_length", 1, MAX_WIDTH, spec.intermediate_size),
         normalize=metadata.flag("expert_weights_norm", default=normalize),
-        # Without any, they are missing in all layers, and reported so.
-        layers=in_layers if 0 < len(in_layers) < spec.num_layers else None,
     )
 
 

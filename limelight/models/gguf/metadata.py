@@ -1,6 +1,5 @@
 """What a GGUF file says about a model of one architecture: its keys without the architecture's name in front."""
 
-from collections.abc import Collection
 from typing import Any
 
 from limelight.errors import CheckpointError, UnsupportedModel
@@ -13,12 +12,10 @@ class Metadata:
 
     Attributes:
         fields: all keys of the file.
-        tensors: names of its tensors, for settings that only they tell.
     """
 
-    def __init__(self, fields: Fields, architecture: str, tensors: Collection[str]) -> None:
+    def __init__(self, fields: Fields, architecture: str) -> None:
         self.fields = fields
-        self.tensors = tensors
         self._prefix = f"{architecture}."
 
     def __contains__(self, name: str) -> bool:

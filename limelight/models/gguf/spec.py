@@ -63,7 +63,7 @@ def read_gguf_spec(fields: Fields, tensors: Mapping[str, GgufTensor], factors: M
         UnsupportedModel: the file describes something that Limelight does not run.
     """
     architecture = read_gguf_architecture(fields)
-    metadata = Metadata(fields, fields.values["general.architecture"], tensors.keys())
+    metadata = Metadata(fields, fields.values["general.architecture"])
     vocab_size = tensors["token_embd.weight"].shape[0]
     if vocab_size > MAX_VOCAB:
         raise fields.refusal("number of rows of token_embd.weight", vocab_size, f"it must be at most {MAX_VOCAB}")

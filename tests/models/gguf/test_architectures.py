@@ -1,5 +1,6 @@
 """Tiny random models written as GGUF files, against the transformers models that they were made from."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
     GemmaConfig,
+    GptOssConfig,
     LlamaConfig,
     MistralConfig,
     Phi3Config,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
@@ -42,13 +46,25 @@ GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 2000.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
 }
+EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
+GPT_OSS = {
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "head_dim": 16,
+    "sliding_window": 9,
+    "num_hidden_layers": 3,
+    "rope_parameters": {**YARN, "truncate": False, "beta_fast": 32.0, "beta_slow": 1.0},
+}
 MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "llama": (LlamaConfig, {"head_dim": 12, "rope_theta": 5000.0}),
     "llama, biases": (LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
     "mistral, sliding window": (MistralConfig, {"sliding_window": 9}),
     "qwen2": (Qwen2Config, {"rope_theta": 1e6}),
     "qwen2, yarn": (Qwen2Config, {"rope_scaling": YARN, "tie_word_embeddings": True}),
+    "qwen2moe": (Qwen2MoeConfig, {**EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3": (Qwen3Config, {"head_dim": 12}),
+    "qwen3moe": (Qwen3MoeConfig, {**EXPERTS, "head_dim": 12, "norm_topk_prob": True}),
+    "gpt-oss": (GptOssConfig, GPT_OSS),
     "gemma": (GemmaConfig, {"head_dim": 12, "tie_word_embeddings": True}),
     "gemma2": (Gemma2Config, {**GEMMA, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0}),
     "gemma3": (Gemma3TextConfig, {**GEMMA, "num_hidden_layers": 7}),
@@ -69,6 +85,37 @@ def test_logits_are_those_of_the_model_that_was_written(name: str, tmp_path: Pat
     assert_same_logits_in_chunks(model, open_checkpoint(write_model(model, tmp_path / "model.gguf")))
 
 
+def test_experts_in_mxfp4_are_multiplied_with_as_they_are_stored(tmp_path: Path) -> None:
+    model = tiny_model(GptOssConfig, **{**GPT_OSS, "intermediate_size": 64})
+    kind = gguf.GGMLQuantizationType.MXFP4
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".experts." in name and not name.endswith("_bias"):  # [experts, in, out], and blocks lie along in
+                blocks = gguf.quants.quantize(parameter.swapaxes(1, 2).contiguous().numpy(), kind)
+                parameter.copy_(torch.from_numpy(gguf.quants.dequantize(blocks, kind)).swapaxes(1, 2))
+    checkpoint = open_checkpoint(write_model(model, tmp_path / "model.gguf", kinds={"_exps.weight": "MXFP4"}))
+    stored = checkpoint.stored("model.layers.0.mlp.experts.down_proj.weight")
+    assert (stored.format, stored.shape) == ("MXFP4", (5, 32, 64))
+    assert_same_logits_in_chunks(model, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda writer: writer.add_expert_count(0),
+            r"qwen3moe\.expert_count is 0; it must be an integer from 1 to 4096",
+        ),
+        (lambda writer: writer.add_expert_count(2**31), r"expert_count is 2147483648"),
+        (lambda writer: writer.add_expert_used_count(6), r"expert_used_count is 6; it must be an integer from 1 to 5"),
+        (lambda writer: writer.add_expert_feed_forward_length(2**30), r"expert_feed_forward_length is 1073741824"),
+    ],
+)
+def test_impossible_experts_are_refused(tmp_path: Path, change: Any, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        spec_of("qwen3moe", tmp_path, change)
+
+
 def test_every_architecture_is_written_and_compared() -> None:
     compared = {config_class.model_type for config_class, _ in MODELS.values()}
     runnable = {entry.family for entry in GGUF_ARCHITECTURES.values()} & set(ARCHITECTURES)
@@ -76,18 +123,30 @@ def test_every_architecture_is_written_and_compared() -> None:
 
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "phi3"])
 def test_tensors_equal_those_that_transformers_reads_from_the_same_file(name: str, kind: str, tmp_path: Path) -> None:
     config_class, settings = MODELS[name]
     wide = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
     model = tiny_model(config_class, **{**settings, **wide})
     checkpoint = open_checkpoint(write_model(model, tmp_path / "model.gguf", kind=kind))
-    expected = load_gguf_checkpoint(tmp_path / "model.gguf", return_tensors=True, model_to_load=model)["tensors"]
+    read = load_gguf_checkpoint(tmp_path / "model.gguf", return_tensors=True, model_to_load=model)["tensors"]
+    expected = dict(canonical(read))
     assert set(checkpoint.names()) == set(expected)
     for tensor_name, tensor in expected.items():
         # transformers takes away again the 1 that the converter adds to the norms of Gemma.
         offset = 1.0 if name.startswith("gemma") and tensor_name.endswith("norm.weight") else 0.0
         torch.testing.assert_close(checkpoint.tensor(tensor_name), tensor + offset, rtol=0, atol=1e-6 * offset)
+
+
+def canonical(tensors: dict[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors as transformers keeps them, with gate and up of experts apart."""
+    for name, tensor in tensors.items():
+        if name.endswith("experts.gate_up_proj"):
+            gate, up = tensor.chunk(2, dim=1)
+            yield name.replace("gate_up_proj", "gate_proj.weight"), gate
+            yield name.replace("gate_up_proj", "up_proj.weight"), up
+        else:
+            yield f"{name}.weight" if name.endswith("experts.down_proj") else name, tensor
 
 
 def spec_of(name: str, folder: Path, change: Any = lambda writer: None, **settings: Any) -> Any:

@@ -8,6 +8,26 @@ import torch
 from limelight.models.loaded_model import LoadedModel
 from tests.models.sequences import Batch
 
+PROMPTS = [
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea,",
+    "def fibonacci(n):\n    ",
+    "The three primary colours are",
+    "Q: How many legs does a spider have?\nA:",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "1, 1, 2, 3, 5, 8,",
+    "Grüße aus Köln! Das Wetter ist",
+    "La recette de la tarte aux pommes :",
+    "SELECT name, age FROM",
+    "The mitochondria is",
+    "import numpy as np\n\nx = np.",
+    "In 1969, humans first",
+    "List of fruits:\n- apple\n- banana\n-",
+    "Hello",
+    "To be, or not to be, that is",
+    "日本の首都は",
+]
+"""Texts that any model can go on with; tests add turns of a chat and a long one."""
 NUM_TOKENS = 64
 NEAR_TIE = 1e-4
 """Logits closer than this may change places by rounding alone."""

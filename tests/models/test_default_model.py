@@ -11,31 +11,15 @@ from limelight.models.hub import embedded_model
 from limelight.models.loaded_model import LoadedModel
 from limelight.models.loading import load_model
 from limelight.step import SeatSampling
-from tests.models.greedy import assert_greedy_tokens
+from tests.models.greedy import PROMPTS, assert_greedy_tokens
 from tests.models.sequences import Batch
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(300)]
-PROMPTS = [
-    "The capital of France is",
-    "Once upon a time, in a small village by the sea,",
-    "def fibonacci(n):\n    ",
-    "The three primary colours are",
-    "<|im_start|>user\nWhat is the boiling point of water?<|im_end|>\n<|im_start|>assistant\n",
-    "<|im_start|>user\nWrite a haiku about rain.<|im_end|>\n<|im_start|>assistant\n",
-    "Q: How many legs does a spider have?\nA:",
-    "Dear Sir or Madam,\n\nI am writing to",
-    "1, 1, 2, 3, 5, 8,",
-    "Grüße aus Köln! Das Wetter ist",
-    "La recette de la tarte aux pommes :",
-    "SELECT name, age FROM",
-    "The mitochondria is",
-    "import numpy as np\n\nx = np.",
-    "In 1969, humans first",
-    "List of fruits:\n- apple\n- banana\n-",
-    "Hello",
-    "To be, or not to be, that is",
+CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+OWN_PROMPTS = [
+    CHAT.format("What is the boiling point of water?"),
+    CHAT.format("Write a haiku about rain."),
     "The quick brown fox jumps over the lazy dog. " * 12,
-    "日本の首都は",
 ]
 
 
@@ -78,7 +62,7 @@ def transformers_model() -> Any:
 
 
 def test_greedy_tokens_are_those_of_transformers(loaded: LoadedModel, transformers_model: Any) -> None:
-    assert_greedy_tokens(loaded, transformers_model, PROMPTS)
+    assert_greedy_tokens(loaded, transformers_model, PROMPTS + OWN_PROMPTS)
 
 
 def test_a_seeded_sequence_draws_the_same_alone_and_among_others(loaded: LoadedModel) -> None:

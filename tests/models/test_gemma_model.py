@@ -16,31 +16,14 @@ from limelight.models.gguf.file import GgufFile
 from limelight.models.loaded_model import LoadedModel
 from limelight.models.loading import load_model
 from tests.models.gguf.written_models import finish
-from tests.models.greedy import assert_greedy_tokens
+from tests.models.greedy import PROMPTS, assert_greedy_tokens
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
 TURN = "<start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n"
-PROMPTS = [
-    "The capital of France is",
-    "Once upon a time, in a small village by the sea,",
-    "def fibonacci(n):\n    ",
-    "The three primary colours are",
+OWN_PROMPTS = [
     TURN.format("What is the boiling point of water?"),
     TURN.format("Write a haiku about rain."),
-    "Q: How many legs does a spider have?\nA:",
-    "Dear Sir or Madam,\n\nI am writing to",
-    "1, 1, 2, 3, 5, 8,",
-    "Grüße aus Köln! Das Wetter ist",
-    "La recette de la tarte aux pommes :",
-    "SELECT name, age FROM",
-    "The mitochondria is",
-    "import numpy as np\n\nx = np.",
-    "In 1969, humans first",
-    "List of fruits:\n- apple\n- banana\n-",
-    "Hello",
-    "To be, or not to be, that is",
     "The quick brown fox jumps over the lazy dog. " * 60,  # longer than the window of 512
-    "日本の首都は",
 ]
 
 
@@ -89,7 +72,7 @@ def test_weights_are_those_that_transformers_reads(gemma_file: Path, transformer
 
 
 def test_greedy_tokens_are_those_of_transformers(loaded: LoadedModel, transformers_model: Any) -> None:
-    assert_greedy_tokens(loaded, transformers_model, PROMPTS)
+    assert_greedy_tokens(loaded, transformers_model, PROMPTS + OWN_PROMPTS)
 
 
 def test_the_model_is_what_its_file_says(loaded: LoadedModel, gemma_file: Path) -> None:

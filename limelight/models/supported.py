@@ -8,6 +8,7 @@ from limelight.models.families.registry import FAMILIES, family_of
 from limelight.models.gguf.architectures import GGUF_ARCHITECTURES
 from limelight.models.gguf.blocks import FORMATS, UNSUPPORTED
 from limelight.models.gguf.pre_tokenizers import PRE_TOKENIZERS
+from limelight.models.lora.adapter_config import REFUSED
 from limelight.models.quantization.settings import METHODS, READ_BY_FAMILY
 
 
@@ -20,7 +21,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def supported_tables() -> tuple[Table, ...]:
-    """Families, quantised safetensors, GGUF files."""
+    """Families, quantised safetensors, GGUF files, LoRA adapters."""
     return (
         Table("Families with layers of our own", ("family", "safetensors: `model_type`", "GGUF"), _families()),
         Table(
@@ -39,6 +40,11 @@ def supported_tables() -> tuple[Table, ...]:
                 ("tensor formats refused by name", _names(UNSUPPORTED.values())),
                 ("byte-level tokenizers (`tokenizer.ggml.pre`)", _names(sorted(PRE_TOKENIZERS))),
             ),
+        ),
+        Table(
+            "LoRA adapters (peft)",
+            ("setting of `adapter_config.json`", "what it asks for"),
+            tuple((f"`{name}`", f"{title}: refused") for name, title in sorted(REFUSED.items())),
         ),
     )
 

@@ -40,7 +40,7 @@ _TRAINING_ONLY = frozenset(
         "task_type",
     ]
 )
-_REFUSED = {
+REFUSED = {
     "alora_invocation_tokens": "activated LoRA",
     "arrow_config": "Arrow routing",
     "ensure_weight_tying": "adapters on tied weights",
@@ -58,6 +58,7 @@ _REFUSED = {
     "use_qalora": "QALoRA",
     "velora_config": "VeLoRA",
 }
+"""Settings of other methods than plain low-rank matrices beside linear layers, by what they ask for."""
 _HONOURED = frozenset(
     [
         "alpha_pattern",
@@ -137,7 +138,7 @@ def _refuse_unsupported(fields: Fields) -> None:
     bias = fields.text("bias")
     if bias not in (None, "none"):
         raise UnsupportedModel(f'{fields.source}: bias is {bias!r:.60}; Limelight runs adapters with bias "none" only')
-    for name, title in _REFUSED.items():
+    for name, title in REFUSED.items():
         if fields.values.get(name):
             raise UnsupportedModel(f"{fields.source}: {name} is set; Limelight does not run {title}")
     start = fields.values.get("init_lora_weights")

@@ -21,16 +21,9 @@ import pytest
 
 from limelight.cli import main
 from limelight.cli.loading_progress import LoadingProgress
-from limelight.cli.options import (
-    adapters,
-    allowed_hosts,
-    api_keys,
-    build_parser,
-    engine_config,
-    is_loopback,
-    memory_bytes,
-)
+from limelight.cli.options import build_parser
 from limelight.cli.serve import bind, http_settings
+from limelight.cli.settings import adapters, allowed_hosts, api_keys, engine_config, is_loopback, memory_bytes
 from limelight.cli.terminal import as_options, printable
 from limelight.config import EngineConfig
 from limelight.engine import Report

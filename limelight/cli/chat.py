@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from limelight.cli.loading_progress import LoadingProgress
-from limelight.cli.options import engine_config, sampling_params
+from limelight.cli.settings import engine_config, sampling_params
 from limelight.cli.terminal import interruptible_by_the_system, printable, say
 from limelight.engine import Engine, ModelLoader
 from limelight.errors import EngineFailed, InvalidRequest, LimelightError

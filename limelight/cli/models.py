@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from limelight.cli.loading_progress import LoadingProgress
-from limelight.cli.options import engine_config
+from limelight.cli.settings import engine_config
 from limelight.cli.terminal import as_options, printable, say
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError

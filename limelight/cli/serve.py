@@ -18,7 +18,7 @@ import msgspec
 import uvicorn
 
 from limelight.cli.loading_progress import LoadingProgress
-from limelight.cli.options import allowed_hosts, api_keys, engine_config, is_loopback
+from limelight.cli.settings import allowed_hosts, api_keys, engine_config, is_loopback
 from limelight.cli.terminal import as_options, interruptible_by_the_system, say
 from limelight.config import EngineConfig
 from limelight.engine import Engine, ModelLoader

@@ -33,8 +33,9 @@ class TransformersSource:
         """
         with silent_transformers():
             self._described = read_transformers_config(folder)
+            quantization = read_quantization(folder)
             self._attendance = probe(self._described)
-        files, quantization = SafetensorsFiles(folder), read_quantization(folder)
+        files = SafetensorsFiles(folder)
         self._files = files if quantization is None else QuantizedTensors(files, quantization)
         self.outline = self._outline(folder)
         self.sampling_defaults: SamplingDefaults = read_sampling_defaults(folder)

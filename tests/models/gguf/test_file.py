@@ -131,6 +131,12 @@ HOSTILE = {
     "string length": (file_bytes([key(b"a", STRING, struct.pack("<Q", 2**40))], [], b"\x00" * 64), "claims"),
     "array length": (file_bytes([key(b"a", ARRAY, struct.pack("<IQ", U32, 2**60))], []), "more than the file can hold"),
     "array of strings": (file_bytes([key(b"a", ARRAY, struct.pack("<IQ", STRING, 2**22))], []), "more than the file"),
+    "strings in too few bytes": (
+        file_bytes([key(b"a", ARRAY, struct.pack("<IQ", STRING, 40))], [], b"\x00" * 100), "more than the file can",
+    ),
+    "arrays in too few bytes": (
+        file_bytes([key(b"a", ARRAY, struct.pack("<IQ", ARRAY, 20))], [], b"\x00" * 100), "more than the file can hold",
+    ),
     "array beyond the end": (file_bytes([key(b"a", ARRAY, struct.pack("<IQ", 12, 20))], []), "ends inside|more than"),
     "array in array": (file_bytes([key(b"a", ARRAY, nested(9))], []), "nests arrays"),
     "value type": (file_bytes([key(b"a", 99, b"\x00" * 8)], []), "unknown type 99"),

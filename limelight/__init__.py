@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from limelight.generation import Delta as Delta
     from limelight.generation import FinishReason as FinishReason
     from limelight.generation import Generation as Generation
+    from limelight.generation import LoRARequest as LoRARequest
     from limelight.generation import SamplingParams as SamplingParams
     from limelight.generation import Usage as Usage
     from limelight.llm import LLM as LLM
@@ -28,6 +29,7 @@ _HOMES = {
     "LimelightError": "limelight.errors",
     "LLM": "limelight.llm",
     "SamplingParams": "limelight.generation",
+    "LoRARequest": "limelight.generation",
     "Delta": "limelight.generation",
     "Completion": "limelight.generation",
     "Generation": "limelight.generation",
@@ -36,7 +38,7 @@ _HOMES = {
 }
 
 __all__ = ["LLM", "Completion", "Delta", "Engine", "EngineConfig", "FinishReason", "Generation"]
-__all__ += ["LimelightError", "SamplingParams", "Stream", "Usage"]
+__all__ += ["LimelightError", "LoRARequest", "SamplingParams", "Stream", "Usage"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ from limelight.config import EngineConfig
 from limelight.engine import Engine
 from limelight.errors import ConfigError, EngineNotRunning, InvalidRequest
 from limelight.generation import ChatPrompt, Generation, GenerationRequest, Prompt, SamplingParams
+from limelight.offline.adapters import LoRARequests, OfflineAdapters
 from limelight.offline.background_engine import BackgroundEngine
 from limelight.offline.progress import OfflineProgress
 from limelight.offline.prompts import PromptInput, as_list, as_prompt
@@ -49,6 +50,8 @@ class LLM:
         kv_cache_memory_bytes: size of the KV pool; default: a share of the free memory.
         block_size: tokens per KV page.
         enable_prefix_caching: share pages of equal prefixes between prompts.
+        max_loras, max_lora_rank: adapters that may be loaded at once, and how large they may be.
+        enable_lora: accepted for vLLM's sake: adapters are there whenever a call brings one.
         tensor_parallel_size, pipeline_parallel_size, data_parallel_size: 1.
         quantization: None; quantised models need no option.
         trust_remote_code, gpu_memory_utilization, enforce_eager, swap_space, enable_chunked_prefill, disable_log_stats:
@@ -75,6 +78,9 @@ class LLM:
         kv_cache_memory_bytes: int | None = None,
         block_size: int | None = None,
         enable_prefix_caching: bool | None = None,
+        enable_lora: bool | None = None,
+        max_loras: int | None = None,
+        max_lora_rank: int | None = None,
         tensor_parallel_size: int = 1,
         pipeline_parallel_size: int = 1,
         data_parallel_size: int = 1,
@@ -117,6 +123,8 @@ class LLM:
             "kv_cache_bytes": kv_cache_memory_bytes,
             "page_size": block_size,
             "enable_prefix_caching": enable_prefix_caching,
+            "max_loras": max_loras,
+            "max_lora_rank": max_lora_rank,
         }
         config = EngineConfig(**{name: value for name, value in options.items() if value is not None})
         self._start(Engine(config), seed)
@@ -133,6 +141,8 @@ class LLM:
         prompts: PromptInput | Sequence[PromptInput],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
+        *,
+        lora_request: LoRARequests = None,
     ) -> list[Generation]:
         """Generates for every prompt, many at a time; the answers come in the order of the prompts.
 
@@ -140,14 +150,16 @@ class LLM:
             prompts: one or a list of: text, token ids, `{"prompt": text}`, `{"prompt_token_ids": ids}`.
             sampling_params: for all prompts, or one each; None: `get_default_sampling_params()`.
             use_tqdm: show a progress bar on stderr.
+            lora_request: the LoRA adapter to run with, for all prompts or one each; loaded when it is first named.
 
         Raises:
             InvalidRequest: a prompt or its settings cannot work; the other prompts are given up.
+            ModelError: an adapter cannot be loaded.
             EngineFailed, StepFailure: as the engine raises them.
             EngineNotRunning: after `close()`.
         """
         listed = [as_prompt(prompt, index) for index, prompt in enumerate(as_list(prompts))]
-        return self._run(listed, sampling_params, use_tqdm)
+        return self._run(listed, sampling_params, use_tqdm, lora_request)
 
     def chat(
         self,
@@ -155,6 +167,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
         *,
+        lora_request: LoRARequests = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
@@ -164,7 +177,7 @@ class LLM:
 
         Args:
             messages: `[{"role": "user", "content": "Hello"}]`, or a list of such lists.
-            sampling_params, use_tqdm: as in `generate`.
+            sampling_params, use_tqdm, lora_request: as in `generate`.
             add_generation_prompt, continue_final_message, tools: as in `ChatPrompt`.
             chat_template_kwargs: further variables for the model's template.
 
@@ -182,7 +195,7 @@ class LLM:
             )
             for conversation in conversations
         ]
-        return self._run(prompts, sampling_params, use_tqdm)
+        return self._run(prompts, sampling_params, use_tqdm, lora_request)
 
     def get_default_sampling_params(self) -> SamplingParams:
         """The model's own settings (`generation_config.json`), used where a call names none."""
@@ -217,15 +230,27 @@ class LLM:
         # Twice the seats keep every seat busy; more live requests would only hold memory and could be refused.
         window = min(engine.config.max_num_requests, 2 * engine.config.max_num_seqs)
         self._background = BackgroundEngine(engine, num_at_once=window)
+        self._adapters = OfflineAdapters(self._background)
 
     def _run(
-        self, prompts: Sequence[Prompt], sampling: SamplingParams | Sequence[SamplingParams] | None, use_tqdm: bool
+        self,
+        prompts: Sequence[Prompt],
+        sampling: SamplingParams | Sequence[SamplingParams] | None,
+        use_tqdm: bool,
+        lora_request: LoRARequests,
     ) -> list[Generation]:
         if self._closed:
             raise EngineNotRunning("this LLM has been closed; make a new one")
+        each = self._each(sampling, len(prompts))
+        adapters = self._adapters.names(lora_request, len(prompts))
         requests = [
-            GenerationRequest(request_id=f"offline-{next(self._numbers)}", prompt=prompt, sampling=self._seeded(params))
-            for prompt, params in zip(prompts, self._each(sampling, len(prompts)), strict=True)
+            GenerationRequest(
+                request_id=f"offline-{next(self._numbers)}",
+                prompt=prompt,
+                sampling=self._seeded(params),
+                adapter=adapter,
+            )
+            for prompt, params, adapter in zip(prompts, each, adapters, strict=True)
         ]
         generations: dict[int, Generation] = {}
         with (

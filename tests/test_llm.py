@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, InvalidRequest, ModelError, UnsupportedField
-from limelight.generation import FinishReason, SamplingParams
+from limelight.generation import FinishReason, LoRARequest, SamplingParams
 from limelight.llm import LLM
 from limelight.step import Step
 from limelight.testing import babble, echo, scripted_engine
@@ -322,3 +322,36 @@ llm = LLM()
 assert llm.generate(["Hello", "Once"], use_tqdm=False)[1].outputs[0].text
 """
     assert seconds_to_exit(script) < 1 + seconds_to_exit("import torch")
+
+
+def test_adapters_are_loaded_when_a_call_first_names_them(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"r": 4}')
+    first, second = (LoRARequest(name, number, str(tmp_path)) for number, name in enumerate(("first", "second"), 1))
+    sampling = SamplingParams(max_tokens=8, seed=1)
+    with LLM.from_engine(scripted_engine(babble, max_loras=2)) as llm:
+
+        def texts(lora_request: object, num_prompts: int = 3) -> list[str]:
+            prompts = ["same"] * num_prompts
+            outputs = llm.generate(prompts, sampling, use_tqdm=False, lora_request=lora_request)  # type: ignore[arg-type]
+            return [output.outputs[0].text for output in outputs]
+
+        plain, one, two = texts([None, first, second])
+        assert len({plain, one, two}) == 3
+        assert texts(first) == [one] * 3
+        assert texts(None) == [plain] * 3
+        chat = [{"role": "user", "content": "hi"}]
+        chats = [llm.chat(chat, sampling, use_tqdm=False, lora_request=adapter) for adapter in (None, first)]
+        assert chats[0][0].text != chats[1][0].text
+        with pytest.raises(InvalidRequest, match="one each"):
+            texts([first], num_prompts=2)
+        with pytest.raises(InvalidRequest, match="own name"):
+            texts(LoRARequest("first", 1, "/elsewhere"))
+        with pytest.raises(InvalidRequest, match="max_loras"):
+            texts(LoRARequest("third", 3, str(tmp_path)))
+
+
+def test_an_adapter_that_is_not_there_fails_its_call_only(llm: LLM, tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(ModelError, match="nowhere"):
+            llm.generate("hi", use_tqdm=False, lora_request=LoRARequest("one", 1, str(tmp_path / "nowhere")))
+    assert llm.generate("hi", use_tqdm=False)[0].text == "Hello!"

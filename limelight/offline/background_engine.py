@@ -87,6 +87,19 @@ class BackgroundEngine:
         """
         return self._yielded_by(lambda send: self._stream(request, send))
 
+    def load_adapter(self, name: str, path: str) -> None:
+        """Loads a LoRA adapter and waits for it.
+
+        Raises:
+            LimelightError: it cannot be loaded.
+        """
+
+        async def load(_send: Callable[[None], None]) -> None:
+            await self._engine.load_adapter(name, path)
+
+        for _ in self._yielded_by(load):
+            pass
+
     def request_stop(self) -> None:
         """Asks the engine to stop and returns at once; from any thread, any number of times."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped

@@ -2,19 +2,21 @@
 
 import gc
 import weakref
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPTNeoXConfig
 
 from limelight.engine import Engine
 from limelight.errors import UnsupportedModel
 from limelight.generation import SamplingParams
 from limelight.models.lora.adapter_table import AdapterTable
 from tests.models.lora.tiny_adapters import ATTENTION, MLP, merged, random_matrices, save_adapter, settings_of
-from tests.models.tiny_models import tiny_llama
+from tests.models.tiny_models import tiny_llama, tiny_model
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_torch_thread")]
 GREEDY = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True)
@@ -34,16 +36,21 @@ class World(NamedTuple):
         assert list(output) == logits[len(prompt) - 1 :].argmax(-1).tolist()
 
 
+def save_tokenizer(folder: Path) -> None:
+    """One token per byte."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("world")
     base = tiny_llama(vocab_size=256, max_position_embeddings=256)
     base.save_pretrained(folder / "base")
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(folder / "base" / "tokenizer.json"))
+    save_tokenizer(folder / "base")
     targets = {"first": (*ATTENTION, *MLP), "second": ("q_proj", "v_proj"), "third": MLP}
     folders, merged_models = {}, {None: base}
     for number, (name, endings) in enumerate(targets.items(), start=2):
@@ -126,3 +133,12 @@ async def test_guesses_of_speculative_decoding_keep_their_adapter(world: World) 
             for adapter in world.models:
                 group.start_soon(ask, adapter)
         assert engine.statistics().num_draft_tokens > 0
+
+
+async def test_a_model_on_the_layers_of_transformers_refuses_adapters(world: World, tmp_path: Path) -> None:
+    tiny_model(GPTNeoXConfig, vocab_size=256, max_position_embeddings=64).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    async with Engine(str(tmp_path), device="cpu", kv_cache_bytes=2**20, max_num_batched_tokens=64) as engine:
+        with pytest.raises(UnsupportedModel, match="takes no LoRA adapters"):
+            await engine.load_adapter("first", world.folders["first"])
+        assert len((await engine.generate([1, 2, 3], GREEDY)).outputs[0].token_ids) > 0

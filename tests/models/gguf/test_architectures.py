@@ -73,12 +73,14 @@ MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "phi3": (Phi3Config, {**PHI, "sliding_window": 9}),
     "phi3, partial rotary": (Phi3Config, {**PHI, "hidden_size": 64, "partial_rotary_factor": 0.5}),
     "phi3, longrope": (Phi3Config, {**PHI, "rope_scaling": LONGROPE, "original_max_position_embeddings": 32}),
+    "phi3, within its context": (
+        Phi3Config,
+        {**PHI, "rope_scaling": LONGROPE, "original_max_position_embeddings": 128},
+    ),
 }
-NEEDS_LONG = {"phi3, longrope"}
-"""transformers changes to the long factors within a sequence; here the served context decides for all of it."""
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in NEEDS_LONG])
+@pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_the_model_that_was_written(name: str, tmp_path: Path) -> None:
     config_class, settings = MODELS[name]
     model = tiny_model(config_class, **settings)

@@ -110,10 +110,13 @@ class SampledLogprobs(msgspec.Struct, frozen=True):
 class Sampled(msgspec.Struct, frozen=True):
     """What one sampling chunk drew: one token and those of its guesses that were right before it (or none at all, from
     an executor that had to give up on the chunk). `logprobs` has one entry per token, or is None.
+
+    `failure` says why this chunk alone is lost, with its sequence: its logits are not finite, say.
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[SampledLogprobs, ...] | None = None
+    failure: str | None = None
 
 
 StepResult = tuple[Sampled | None, ...]

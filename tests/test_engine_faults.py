@@ -24,8 +24,10 @@ from limelight.errors import (
     LimelightError,
     ModelError,
     RequestCancelled,
+    StepFailure,
 )
 from limelight.generation import SamplingParams
+from limelight.step import Sampled
 from limelight.testing import ByteVocabulary, ScriptedExecutor, babble, scripted_engine, scripted_model
 
 pytestmark = pytest.mark.anyio
@@ -61,6 +63,48 @@ def engine_with(executor: type[ScriptedExecutor] = ScriptedExecutor, *, vocabula
 async def turns(number):
     for _ in range(number):
         await asyncio.sleep(0)
+
+
+# ---- rows that break
+
+
+class UnluckyExecutor(ScriptedExecutor):
+    """The chunks that draw a sequence's third token with seed 13 give no finite logits."""
+
+    def submit(self, step):
+        wait = super().submit(step)
+        unlucky = [
+            chunk.sample
+            and self._seats[chunk.seat].sampling.seed == 13
+            and chunk.start + chunk.num_tokens == self._seats[chunk.seat].num_prompt_tokens + 2
+            for chunk in step.chunks
+        ]
+        return lambda: tuple(
+            Sampled((), failure="not finite") if lost else sampled
+            for sampled, lost in zip(wait(), unlucky, strict=True)
+        )
+
+
+@pytest.mark.parametrize("pipeline_depth", [1, 2])
+async def test_a_sequence_whose_rows_break_fails_its_own_request_in_the_middle_of_a_batch(pipeline_depth):
+    async with engine_with(UnluckyExecutor, pipeline_depth=pipeline_depth) as engine:
+        answers = {}
+
+        async def ask(seed):
+            try:
+                answers[seed] = await engine.generate("a prompt of everybody", SamplingParams(max_tokens=9, seed=seed))
+            except LimelightError as error:
+                answers[seed] = error
+
+        async with anyio.create_task_group() as group:
+            for seed in (12, 13, 14):
+                group.start_soon(ask, seed)
+        assert isinstance(answers[13], StepFailure)
+        assert "not finite" in answers[13].message
+        assert [len(answers[seed].outputs[0].token_ids) for seed in (12, 14)] == [9, 9]
+        statistics = engine.statistics()
+        assert (statistics.num_requests, statistics.num_free_pages) == (0, statistics.num_pages)
+        assert statistics.num_free_seats == statistics.num_seats
 
 
 # ---- threads and native code that break

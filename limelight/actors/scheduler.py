@@ -67,7 +67,11 @@ class SchedulerActor:
                 self.num_steps += 1
                 self.step_seconds += seconds
                 for progress in self._planner.complete(number, result):
-                    self._outbox.append((progress.sequence.reply_to, _generated(progress)))
+                    if progress.failure is not None:
+                        logger.error("request %s failed: %s", progress.sequence.request_id, progress.failure)
+                        self._fail([progress.sequence], StepFailure(progress.failure))
+                    else:
+                        self._outbox.append((progress.sequence.reply_to, _generated(progress)))
             case StepFailed(number, error):
                 logger.error("step %d failed", number, exc_info=error)
                 failure = StepFailure(f"the forward pass that carried this request failed: {type(error).__name__}")

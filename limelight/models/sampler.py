@@ -4,12 +4,12 @@ Guesses (a chunk's `num_drafts`) are checked by drawing from their rows, too, wi
 own positions, and keeping what agrees. So a sequence draws the same tokens with guesses and without, greedy or not.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from limelight.errors import StepFailure
 from limelight.kernels.interface import Kernels, SampledTokens
 from limelight.models.sampling_seats import SamplingSeats
 from limelight.models.seats import Seats
@@ -40,24 +40,30 @@ class Drawn:
     def read(self) -> list[Sampled]:
         """Wait for the device and bring the rows to the host, in chunk order.
 
-        Raises:
-            StepFailure: the model gave logits that are NaN or infinite.
+        A chunk with a row whose logits are NaN or infinite is a failure of its own: an adapter with enormous weights,
+        or a prompt that overflows a narrow dtype, is no matter of the other rows.
         """
-        if not bool(self.best_logits.isfinite().all()):
-            raise StepFailure(
-                f"the model gave logits that are not finite in step {self.step_number} (the best of each row: "
-                f"{self.best_logits.tolist()}); its weights may be damaged, or their dtype too narrow"
-            )
+        best_logits = self.best_logits.tolist()
         token_ids = self.tokens.token_ids.tolist()
         accepted = [0] * len(self.num_rows) if self.num_accepted is None else self.num_accepted.tolist()
         logprobs = self._logprobs()
         sampled, first = [], 0
         for num_rows, num_right, wanted in zip(self.num_rows, accepted, self.num_logprobs, strict=True):
             end = first + num_right + 1
+            if not all(map(math.isfinite, best_logits[first:end])):
+                sampled.append(Sampled((), failure=self._not_finite(best_logits[first:end])))
+                first += num_rows
+                continue
             kept = None if wanted is None or logprobs is None else [_cut(row, wanted) for row in logprobs[first:end]]
             sampled.append(Sampled(tuple(token_ids[first:end]), None if kept is None else tuple(kept)))
             first += num_rows
         return sampled
+
+    def _not_finite(self, best_logits: list[float]) -> str:
+        return (
+            f"the model gave logits that are not finite in step {self.step_number} (the best of each row: "
+            f"{best_logits}); its weights or the adapter's may be damaged, or their dtype too narrow"
+        )
 
     def _logprobs(self) -> list[SampledLogprobs] | None:
         """Of all rows, with as many best tokens as any row wants."""

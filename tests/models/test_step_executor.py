@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from limelight.errors import StepFailure
 from limelight.models.checkpoint import Checkpoint
 from limelight.step import Chunk, SeatSampling, SeatTaken, Step
 from tests.models.sequences import GREEDY, Batch
@@ -154,13 +153,15 @@ def test_each_sequence_gets_the_logprobs_that_it_asked_for(rig: Rig, batch: Batc
     assert three.logprobs[0].top_logprobs == pytest.approx(exact.topk(3).values.tolist(), abs=1e-5)
 
 
-def test_logits_that_are_not_finite_fail_the_step_and_nobody_elses(rig: Rig, batch: Batch) -> None:
+def test_logits_that_are_not_finite_fail_their_own_sequence_and_nobody_elses(rig: Rig, batch: Batch) -> None:
     healthy, broken = batch.sit(0, PROMPT), batch.sit(1, PROMPT)
     batch.step((healthy, 7), (broken, 7))
     for layer in rig.kv.layers:
         layer.view(64, -1)[broken.pages[0]] = torch.nan
-    with pytest.raises(StepFailure, match="not finite in step 1"):
-        batch.step((broken, 1))
+    batch.step((broken, 1), (healthy, 1))
+    assert broken.drawn[-1].token_ids == ()
+    assert "not finite in step 1" in (broken.drawn[-1].failure or "")
+    assert healthy.drawn[-1].failure is None
     batch.leave(broken)
     batch.generate(healthy, 8)
     again = batch.sit(1, PROMPT)

@@ -30,6 +30,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         stop_token_id: the stop token that ended it; it is the last of `token_ids`.
         finish_details: "kv_cache_full", or None.
         num_drafts, num_accepted: tokens guessed for the step, and those of them that are among `token_ids`.
+        failure: why the sequence is lost instead; it has ended, without a `finish_reason`.
     """
 
     sequence: Sequence
@@ -40,6 +41,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     finish_details: str | None
     num_drafts: int = 0
     num_accepted: int = 0
+    failure: str | None = None
 
 
 class Planner:
@@ -145,7 +147,7 @@ class Planner:
         for chunk, sampled in zip(chunks, result, strict=True):
             if sampled is not None and not chunk.stale:
                 entry = self._apply(chunk, sampled)
-                if entry.token_ids:
+                if entry.token_ids or entry.failure is not None:
                     progress.append(entry)
         return progress
 
@@ -254,6 +256,8 @@ class Planner:
         """Append drawn tokens up to the first stop token or the length limit, and end the sequence there."""
         sequence = chunk.sequence
         sequence.num_pending_tokens -= 1
+        if sampled.failure is not None:
+            return self._lose(sequence, sampled.failure)
         stop_token_id: int | None = None
         num_kept = 0
         for token_id in sampled.token_ids[: sequence.max_length - sequence.num_tokens]:
@@ -287,6 +291,21 @@ class Planner:
             finish_details=details,
             num_drafts=len(chunk.drafts),
             num_accepted=num_accepted,
+        )
+
+    def _lose(self, sequence: Sequence, failure: str) -> Progress:
+        """End a sequence whose own rows have failed; nobody shall find its pages. Who shares them already goes on."""
+        for page in sequence.pages:
+            self._residents.pool.withdraw(page)
+        self._end(sequence)
+        return Progress(
+            sequence=sequence,
+            token_ids=(),
+            logprobs=None,
+            finish_reason=None,
+            stop_token_id=None,
+            finish_details=None,
+            failure=failure,
         )
 
     def _reset(self, sequence: Sequence) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from limelight.step import SeatSampling
+from limelight.actors.scheduling.planner import Planner
+from limelight.actors.scheduling.sequence import Sequence
+from limelight.step import Sampled, SeatSampling
 from tests.actors.scheduling.closed_loop import ClosedLoop, capacity
 
 depths = pytest.mark.parametrize("depth", [1, 2])
@@ -308,3 +310,29 @@ def test_a_step_may_fail_before_older_ones_are_through():
     loop.answer()
     assert both.tokens == []
     loop.run()
+
+
+@depths
+def test_a_chunk_that_fails_by_itself_loses_its_sequence_alone_and_its_pages_leave_the_cache(depth):
+    planner = Planner(capacity(), prefix_caching=True, pipeline_depth=depth)
+    for name, first in (("broken", 0), ("healthy", 3)):
+        planner.add(
+            Sequence(request_id=name, prompt_token_ids=tuple(prompt(20, first)), sampling=SeatSampling(temperature=0.0))
+        )
+    step = planner.plan()
+    later = planner.plan()
+    progress = planner.complete(step.number, (Sampled((), failure="not finite"), Sampled((7,))))
+    planner.check()
+    assert [(entry.sequence.request_id, entry.failure, entry.token_ids) for entry in progress] == [
+        ("broken", "not finite", ()),
+        ("healthy", None, (7,)),
+    ]
+    assert planner.num_cached_pages == 1
+    if later is not None:
+        (entry,) = planner.complete(later.number, (Sampled((1,)), Sampled((8,))))
+        assert entry.sequence.request_id == "healthy"
+    again = Sequence(request_id="again", prompt_token_ids=tuple(prompt(20)), sampling=SeatSampling(temperature=0.0))
+    planner.add(again)
+    planner.plan()
+    planner.check()
+    assert again.cached_tokens == 0

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from limelight.actors.messages import Generated
 from limelight.generation import AlternativeToken, Delta, FinishReason, SamplingParams, TokenLogprob
-from limelight.models.detokenizer import Detokenizer
 from limelight.models.loaded_model import Vocabulary
-from limelight.models.stop_matcher import StopMatcher
+from limelight.models.text.detokenizer import Detokenizer
+from limelight.models.text.stop_matcher import StopMatcher
 from limelight.step import SampledLogprobs
 
 

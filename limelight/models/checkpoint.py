@@ -13,12 +13,12 @@ from torch import Tensor
 from limelight.errors import CheckpointError
 from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.loaded_model import SamplingDefaults
-from limelight.models.mxfp4_experts import mxfp4_experts
 from limelight.models.quantization.checkpoint import QuantizedCheckpoint
 from limelight.models.quantization.settings import read_quantization
-from limelight.models.safetensors_checkpoint import SafetensorsCheckpoint
+from limelight.models.safetensors.checkpoint import SafetensorsCheckpoint
+from limelight.models.safetensors.mxfp4_experts import mxfp4_experts
+from limelight.models.safetensors.stacked_experts import stacked_experts
 from limelight.models.spec import ModelSpec
-from limelight.models.stacked_experts import stacked_experts
 
 HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
 """Buffers that older versions of transformers saved; they are recomputed, never read."""

@@ -12,7 +12,6 @@ from limelight.config import EngineConfig
 from limelight.errors import ConfigError
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
-from limelight.models.chat_format import chat_format_from_gguf, load_chat_format
 from limelight.models.free_memory import free_memory_bytes
 from limelight.models.gguf.vocabulary import vocabulary_from_gguf
 from limelight.models.hub import DEFAULT_SAMPLING, model_name, resolve
@@ -22,7 +21,8 @@ from limelight.models.lora.adapter_table import AdapterTable
 from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_memory
 from limelight.models.source import Source, open_source
 from limelight.models.step_executor import TorchStepExecutor
-from limelight.models.vocabulary import TokenizersVocabulary, load_vocabulary
+from limelight.models.text.chat_format import chat_format_from_gguf, load_chat_format
+from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
 from limelight.progress import Report
 from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step
 

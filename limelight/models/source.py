@@ -123,7 +123,7 @@ def open_source(path: Path, model_impl: str) -> Source:
 
 
 def _through_transformers(folder: Path) -> Source:
-    from limelight.models.transformers_source import TransformersSource
+    from limelight.models.transformers_model.source import TransformersSource
 
     return TransformersSource(folder)
 

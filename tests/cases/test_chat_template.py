@@ -13,12 +13,12 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from limelight.engine import Engine
-from limelight.models.chat_format import load_chat_format
-from limelight.models.token_pieces import byte_level_alphabet
-from limelight.models.vocabulary import load_vocabulary
+from limelight.models.text.chat_format import load_chat_format
+from limelight.models.text.token_pieces import byte_level_alphabet
+from limelight.models.text.vocabulary import load_vocabulary
 from limelight.testing import BEGIN, END, scripted_model
 from tests.http.wire import CHAT, COMPLETIONS, chat_body, completion_body, serving
-from tests.models.chat_conversations import FAMILIES, TOOLS
+from tests.models.text.chat_conversations import FAMILIES, TOOLS
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import pytest
 
 from limelight.errors import ConfigError, UnsupportedModel
 from limelight.models.source import NativeSource, open_source
-from limelight.models.transformers_source import TransformersSource
+from limelight.models.transformers_model.source import TransformersSource
 from tests.models.families.agreement import assert_agrees
 from tests.models.tiny_models import Rig, tiny_named
 

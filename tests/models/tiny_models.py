@@ -24,7 +24,7 @@ from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.lora.adapter_file import AdapterWeights
 from limelight.models.source import NativeSource, Source
 from limelight.models.step_executor import TorchStepExecutor
-from limelight.models.transformers_source import TransformersSource
+from limelight.models.transformers_model.source import TransformersSource
 from limelight.step import Capacity
 
 VOCAB_SIZE = 97

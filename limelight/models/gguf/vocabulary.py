@@ -13,14 +13,14 @@ from tokenizers.models import BPE
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.fields import Fields
 from limelight.models.gguf.pre_tokenizers import byte_pre_tokenizer
-from limelight.models.sentencepiece_bpe import (
+from limelight.models.text.sentencepiece_bpe import (
     SentencePieceModel,
     TokenKind,
     add_whole_tokens,
     first_ids,
     sentencepiece_tokenizer,
 )
-from limelight.models.vocabulary import TokenizersVocabulary
+from limelight.models.text.vocabulary import TokenizersVocabulary
 
 PREFIX = "tokenizer.ggml."
 PHI3_KEEPING = frozenset({"<unk>", "<s>", "<|endoftext|>"})

@@ -20,7 +20,7 @@ from limelight.models.hub.preview import HeaderSource
 from limelight.models.hub.refusals import explained, is_unreachable, why_unreachable
 from limelight.models.hub.transfer import LARGE_BYTES, MAX_HTTP_BYTES, LargeFile, TransferStopped, fetch_large
 from limelight.models.memory_plan import as_size
-from limelight.models.safetensors_checkpoint import INDEX, read_weight_map
+from limelight.models.safetensors.checkpoint import INDEX, read_weight_map
 from limelight.progress import Report
 
 NUM_AT_ONCE = 4

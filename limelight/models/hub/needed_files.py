@@ -10,7 +10,7 @@ import msgspec
 
 from limelight.errors import CheckpointError
 from limelight.models.hub.gguf_choice import choose_gguf, gguf_models
-from limelight.models.safetensors_checkpoint import INDEX, SINGLE
+from limelight.models.safetensors.checkpoint import INDEX, SINGLE
 
 TEXT = re.compile(r"[^/]+\.(json|jinja)|tokenizer\.model|merges\.txt|vocab\.txt|additional_chat_templates/[^/]+\.jinja")
 """Configuration, tokenizer and chat templates; of folders, only the one with further templates."""

@@ -13,7 +13,7 @@ from limelight.models.gguf.rope import FACTOR_TENSORS
 from limelight.models.hub.listing import AGENT, Listing
 from limelight.models.hub.needed_files import Needed
 from limelight.models.quantization.settings import FILES as QUANTIZATION_FILES
-from limelight.models.safetensors_checkpoint import INDEX
+from limelight.models.safetensors.checkpoint import INDEX
 
 CONFIGURATION = ("config.json", "generation_config.json", INDEX, *QUANTIZATION_FILES)
 FIRST_BYTES = 2**20

@@ -9,7 +9,7 @@ import torch
 
 from limelight.errors import CheckpointError
 from limelight.models.quantization.scheme import QuantizationFormat, QuantizedMatrix, Stored
-from limelight.models.safetensors_checkpoint import HEAD, SafetensorsCheckpoint, SafetensorsFiles
+from limelight.models.safetensors.checkpoint import HEAD, SafetensorsCheckpoint, SafetensorsFiles
 
 WEIGHT = "weight"
 MAX_NAMED = 10

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from limelight.models.sentencepiece_bpe import TokenKind
-from limelight.models.token_pieces import byte_level_alphabet
+from limelight.models.text.sentencepiece_bpe import TokenKind
+from limelight.models.text.token_pieces import byte_level_alphabet
 
 
 def byte_level_metadata(pre: str, texts: list[str]) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from limelight.models.gguf.file import GgufFile
 from limelight.models.gguf.vocabulary import vocabulary_from_gguf
-from limelight.models.sentencepiece_bpe import TokenKind
-from limelight.models.vocabulary import TokenizersVocabulary
-from tests.models.hard_strings import HARD_STRINGS
-from tests.models.sentencepiece_models import without_special_tokens, written
+from limelight.models.text.sentencepiece_bpe import TokenKind
+from limelight.models.text.vocabulary import TokenizersVocabulary
+from tests.models.text.hard_strings import HARD_STRINGS
+from tests.models.text.sentencepiece_models import without_special_tokens, written
 
 pytestmark = pytest.mark.model
 

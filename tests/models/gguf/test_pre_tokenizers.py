@@ -10,7 +10,7 @@ from limelight.errors import InvalidRequest, UnsupportedModel
 from limelight.models.gguf.pre_tokenizers import PRE_TOKENIZERS
 from limelight.models.gguf.vocabulary import vocabulary_from_gguf
 from tests.models.gguf.byte_level_vocabularies import byte_level_metadata
-from tests.models.hard_strings import HARD_STRINGS, LONE_SURROGATES
+from tests.models.text.hard_strings import HARD_STRINGS, LONE_SURROGATES
 
 GPT2 = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"

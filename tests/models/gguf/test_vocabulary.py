@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.gguf.vocabulary import vocabulary_from_gguf
-from limelight.models.token_pieces import byte_level_alphabet
-from limelight.models.vocabulary import TokenizersVocabulary
+from limelight.models.text.token_pieces import byte_level_alphabet
+from limelight.models.text.vocabulary import TokenizersVocabulary
 from tests.models.gguf.byte_level_vocabularies import byte_level_metadata
-from tests.models.hard_strings import HARD_STRINGS
-from tests.models.sentencepiece_models import TRAINING, kind_of, trained, without_special_tokens
+from tests.models.text.hard_strings import HARD_STRINGS
+from tests.models.text.sentencepiece_models import TRAINING, kind_of, trained, without_special_tokens
 
 # ---- byte-level
 

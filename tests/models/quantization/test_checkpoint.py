@@ -157,7 +157,7 @@ def test_a_matrix_of_another_size_is_named(tmp_path: Path) -> None:
 
 
 def test_shapes_are_told_without_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from limelight.models.safetensors_checkpoint import SafetensorsCheckpoint
+    from limelight.models.safetensors.checkpoint import SafetensorsCheckpoint
 
     save_quantized(tiny_llama(), tmp_path, AWQ, of_layers(awq))
     read: list[str] = []

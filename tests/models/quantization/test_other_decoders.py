@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, MixtralConfig, Olmo2Config
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.source import open_source
-from limelight.models.transformers_source import TransformersSource
+from limelight.models.transformers_model.source import TransformersSource
 from tests.models.families.agreement import assert_agrees
 from tests.models.quantization.quantized_models import awq_parts, quantize
 from tests.models.tiny_models import Rig, tiny_model

@@ -13,7 +13,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from limelight.errors import CheckpointError
 from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
 from limelight.models.decoder import parameter_shapes
-from limelight.models.mxfp4_experts import expand
+from limelight.models.safetensors.mxfp4_experts import expand
 from tests.models.families.agreement import assert_agrees
 from tests.models.tiny_models import tiny_model
 

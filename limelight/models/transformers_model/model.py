@@ -12,8 +12,8 @@ from torch import Tensor
 from limelight.kernels.interface import Kernels
 from limelight.models.forward_batch import ForwardBatch
 from limelight.models.layers import ProjectionShape
-from limelight.models.transformers_attention import PagedAttender
-from limelight.models.transformers_probe import Attendance, forward
+from limelight.models.transformers_model.attention import PagedAttender
+from limelight.models.transformers_model.probe import Attendance, forward
 
 
 class TransformersModel:

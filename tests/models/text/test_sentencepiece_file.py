@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limelight.errors import CheckpointError
-from limelight.models.sentencepiece_file import read_sentencepiece_file
-from limelight.models.vocabulary import TokenizersVocabulary, load_vocabulary
-from tests.models.hard_strings import HARD_STRINGS
-from tests.models.sentencepiece_models import TRAINING, trained, without_special_tokens
+from limelight.models.text.sentencepiece_file import read_sentencepiece_file
+from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
+from tests.models.text.hard_strings import HARD_STRINGS
+from tests.models.text.sentencepiece_models import TRAINING, trained, without_special_tokens
 
 SYMBOLS = ["<x>", "\n", "\n\n", "▁▁", "▁▁▁", "▁▁▁▁", "the", "12"]
 """User-defined pieces in the manner of Gemma's."""

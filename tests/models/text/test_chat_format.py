@@ -10,8 +10,8 @@ import pytest
 
 from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt
-from limelight.models.chat_format import JinjaChatFormat, chat_format_from_gguf, load_chat_format
-from tests.models.chat_conversations import (
+from limelight.models.text.chat_format import JinjaChatFormat, chat_format_from_gguf, load_chat_format
+from tests.models.text.chat_conversations import (
     AGAIN,
     ASSISTANT,
     CALL,

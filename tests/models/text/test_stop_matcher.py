@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from limelight.models.stop_matcher import StopMatcher
+from limelight.models.text.stop_matcher import StopMatcher
 
 
 def run(stops: tuple[str, ...], pieces: Sequence[str], *, include_stop: bool = False) -> tuple[str, str | None]:

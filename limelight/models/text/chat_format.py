@@ -8,10 +8,10 @@ from typing import Any
 
 from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt
-from limelight.models.chat_messages import plain, template_messages, with_textual_arguments
-from limelight.models.chat_template import ChatTemplate, TemplateRefusal
 from limelight.models.fields import Fields
-from limelight.models.tokenizer_settings import read_tokenizer_settings
+from limelight.models.text.chat_messages import plain, template_messages, with_textual_arguments
+from limelight.models.text.chat_template import ChatTemplate, TemplateRefusal
+from limelight.models.text.tokenizer_settings import read_tokenizer_settings
 
 logger = logging.getLogger(__name__)
 

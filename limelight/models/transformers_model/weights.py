@@ -17,9 +17,9 @@ from torch import Tensor
 from limelight.errors import CheckpointError
 from limelight.models.checkpoint import HARMLESS, listed
 from limelight.models.quantization.checkpoint import QuantizedTensors
-from limelight.models.safetensors_checkpoint import SafetensorsFiles
-from limelight.models.transformers_attention import set_desk
-from limelight.models.transformers_config import TransformersConfig, understood
+from limelight.models.safetensors.checkpoint import SafetensorsFiles
+from limelight.models.transformers_model.attention import set_desk
+from limelight.models.transformers_model.config import TransformersConfig, understood
 
 FAULTS = ("missing", "unexpected", "mismatched")
 _one_at_a_time = threading.Lock()

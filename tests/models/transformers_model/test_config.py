@@ -8,7 +8,7 @@ import pytest
 import transformers
 
 from limelight.errors import CheckpointError, UnsupportedModel
-from limelight.models.transformers_source import TransformersSource
+from limelight.models.transformers_model.source import TransformersSource
 from tests.models.families.agreement import assert_agrees
 from tests.models.tiny_models import SMALL, Rig, tiny_named
 

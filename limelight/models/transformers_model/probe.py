@@ -16,8 +16,8 @@ from torch.nn import Module
 from limelight.errors import UnsupportedModel
 from limelight.kernels.interface import AttentionSettings
 from limelight.models.spec import MAX_HEAD_DIM
-from limelight.models.transformers_attention import Attender, attending, register, set_desk
-from limelight.models.transformers_config import (
+from limelight.models.transformers_model.attention import Attender, attending, register, set_desk
+from limelight.models.transformers_model.config import (
     LENGTH_DEPENDENT_ROPE,
     TransformersConfig,
     understood,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError
-from limelight.models.checkpoint_view import CheckpointView, PresentedTensor
+from limelight.models.safetensors.view import CheckpointView, PresentedTensor
 
 if TYPE_CHECKING:
     from limelight.models.checkpoint import Checkpoint

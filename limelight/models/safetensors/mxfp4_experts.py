@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError
-from limelight.models.checkpoint_view import CheckpointView, PresentedTensor
-from limelight.models.safetensors_checkpoint import SafetensorsCheckpoint
+from limelight.models.safetensors.checkpoint import SafetensorsCheckpoint
+from limelight.models.safetensors.view import CheckpointView, PresentedTensor
 
 if TYPE_CHECKING:
     from limelight.models.checkpoint import Checkpoint

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from limelight.errors import CheckpointError
 from limelight.kernels.reference import ReferenceKernels
-from limelight.models.transformers_source import TransformersSource
+from limelight.models.transformers_model.source import TransformersSource
 from tests.models.tiny_models import Rig, tiny_named
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")

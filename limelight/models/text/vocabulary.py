@@ -10,10 +10,10 @@ import msgspec
 from tokenizers import AddedToken, Tokenizer
 
 from limelight.errors import CheckpointError, InvalidRequest, UnsupportedModel
-from limelight.models.sentencepiece_bpe import SPACE, TokenKind, sentencepiece_tokenizer
-from limelight.models.sentencepiece_file import read_sentencepiece_file
-from limelight.models.token_pieces import is_byte_level, piece_reader
-from limelight.models.tokenizer_settings import TokenizerSettings, read_tokenizer_settings
+from limelight.models.text.sentencepiece_bpe import SPACE, TokenKind, sentencepiece_tokenizer
+from limelight.models.text.sentencepiece_file import read_sentencepiece_file
+from limelight.models.text.token_pieces import is_byte_level, piece_reader
+from limelight.models.text.tokenizer_settings import TokenizerSettings, read_tokenizer_settings
 
 MAX_CHARACTERS_HOLDING_INTERPRETER = 1024
 """Longer texts are encoded as a batch of one, during which the library lets other threads run (it takes about 0.6 us

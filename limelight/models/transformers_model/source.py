@@ -10,12 +10,12 @@ from limelight.models.hf_config import generation_fields, read_sampling_defaults
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.quantization.checkpoint import QuantizedTensors
 from limelight.models.quantization.settings import read_quantization
-from limelight.models.safetensors_checkpoint import DTYPES, SafetensorsFiles
+from limelight.models.safetensors.checkpoint import DTYPES, SafetensorsFiles
 from limelight.models.spec import ModelOutline
-from limelight.models.transformers_config import TransformersConfig, read_transformers_config
-from limelight.models.transformers_model import TransformersModel
-from limelight.models.transformers_probe import check_rows, probe
-from limelight.models.transformers_weights import load_weights, silent_transformers
+from limelight.models.transformers_model.config import TransformersConfig, read_transformers_config
+from limelight.models.transformers_model.model import TransformersModel
+from limelight.models.transformers_model.probe import check_rows, probe
+from limelight.models.transformers_model.weights import load_weights, silent_transformers
 from limelight.progress import Report
 
 

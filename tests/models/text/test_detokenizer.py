@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from limelight.models.detokenizer import Detokenizer
+from limelight.models.text.detokenizer import Detokenizer
 
 SPECIAL = b"<|end|>"
 

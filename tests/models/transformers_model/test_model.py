@@ -13,7 +13,7 @@ from limelight.engine import Engine
 from limelight.errors import ConfigError, UnsupportedModel
 from limelight.generation import SamplingParams
 from limelight.models.loading import load_model
-from limelight.models.transformers_source import TransformersSource
+from limelight.models.transformers_model.source import TransformersSource
 from tests.cases.small_engines import together
 from tests.models.families.agreement import assert_agrees, assert_same_logits, logits_of, prompt_of
 from tests.models.sequences import Batch

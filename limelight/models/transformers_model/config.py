@@ -24,7 +24,7 @@ from limelight.models.spec import (
     MAX_VOCAB,
     MAX_WIDTH,
 )
-from limelight.models.transformers_attention import ATTENTION
+from limelight.models.transformers_model.attention import ATTENTION
 
 BOUNDS = {
     "num_hidden_layers": MAX_LAYERS,

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from limelight.generation import ChatPrompt
-from limelight.models.chat_format import JinjaChatFormat
+from limelight.models.text.chat_format import JinjaChatFormat
 
 FAMILIES = {
     path.stem: path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "chat_templates").iterdir())

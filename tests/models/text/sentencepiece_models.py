@@ -7,7 +7,7 @@ from typing import Any
 
 import sentencepiece
 
-from limelight.models.sentencepiece_bpe import TokenKind
+from limelight.models.text.sentencepiece_bpe import TokenKind
 
 TRAINING = [
     "The quick brown fox jumps over the lazy dog, again and again.",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from limelight.errors import InvalidRequest
 from limelight.models.gguf.file import GgufFile
-from tests.models.chat_conversations import (
+from tests.models.text.chat_conversations import (
     AGAIN,
     CALL,
     CALLING,

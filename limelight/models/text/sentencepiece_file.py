@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from limelight.errors import CheckpointError
-from limelight.models.sentencepiece_bpe import SentencePieceModel, TokenKind
+from limelight.models.text.sentencepiece_bpe import SentencePieceModel, TokenKind
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_PIECES = 2**21

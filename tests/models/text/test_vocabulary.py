@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from limelight.errors import CheckpointError, InvalidRequest, UnsupportedModel
-from limelight.models.detokenizer import Detokenizer
-from limelight.models.token_pieces import byte_level_alphabet
-from limelight.models.vocabulary import TokenizersVocabulary, load_vocabulary
+from limelight.models.text.detokenizer import Detokenizer
+from limelight.models.text.token_pieces import byte_level_alphabet
+from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
 
 HARD_TEXTS = [
     "",
@@ -355,7 +355,7 @@ def test_a_corrupt_file_that_transformers_cannot_convert_is_a_fault_of_the_model
 
 
 def test_the_text_modules_import_neither_torch_nor_transformers() -> None:
-    names = ["vocabulary", "gguf.vocabulary", "chat_format", "detokenizer", "stop_matcher"]
+    names = ["text.vocabulary", "gguf.vocabulary", "text.chat_format", "text.detokenizer", "text.stop_matcher"]
     program = f"import sys, {', '.join(f'limelight.models.{name}' for name in names)}; print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

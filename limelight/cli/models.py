@@ -19,8 +19,8 @@ from limelight.models.hub.cached import CachedModel, cached_models
 from limelight.models.hub.download import HubFiles
 from limelight.models.hub.names import HubName, parse_name
 from limelight.models.inspection import Inspection, inspect_model
-from limelight.models.memory_plan import as_size
 from limelight.models.supported import Table, supported_tables
+from limelight.models.wording import as_size
 
 NARROWEST = 40
 WIDEST = 100

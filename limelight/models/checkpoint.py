@@ -4,7 +4,7 @@ Tensors are read one at a time and lazily, so that loading never needs the check
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -19,10 +19,10 @@ from limelight.models.safetensors.checkpoint import SafetensorsCheckpoint
 from limelight.models.safetensors.mxfp4_experts import mxfp4_experts
 from limelight.models.safetensors.stacked_experts import stacked_experts
 from limelight.models.spec import ModelSpec
+from limelight.models.wording import listed
 
 HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
 """Buffers that older versions of transformers saved; they are recomputed, never read."""
-MAX_NAMED = 10
 
 
 class Checkpoint(Protocol):
@@ -126,10 +126,3 @@ def _adds_nothing(checkpoint: Checkpoint, name: str) -> bool:
     if not name.endswith(".bias") or len(checkpoint.shape(name)) != 1:
         return False
     return not bool(checkpoint.tensor(name).any())
-
-
-def listed(names: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
-    names = list(names)
-    rest = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -6,6 +6,7 @@ Pure arithmetic on numbers that the caller measured; nothing is allocated here.
 import msgspec
 
 from limelight.errors import OutOfMemory
+from limelight.models.wording import as_size
 
 KV_SHARE = 0.4
 """Share of the memory left after the weights that the KV pool takes by default. The rest is for the host program, the
@@ -168,12 +169,3 @@ def _fix(num_pages: int, page_size: int, needed_bytes: int, room: int | None) ->
     if room is not None and needed_bytes > room:
         return shorter
     return f"{shorter}, or kv_cache_bytes to at least {needed_bytes:,}"
-
-
-def as_size(num_bytes: int) -> str:
-    """A size for people: `1.50 GiB`, `270.0 MiB`, `12.0 KiB`."""
-    if num_bytes >= 2**30:
-        return f"{num_bytes / 2**30:.2f} GiB"
-    if num_bytes >= 2**20:
-        return f"{num_bytes / 2**20:.1f} MiB"
-    return f"{num_bytes / 2**10:.1f} KiB"

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limelight.errors import OutOfMemory
-from limelight.models.memory_plan import MemoryPlan, as_size, plan_memory
+from limelight.models.memory_plan import MemoryPlan, plan_memory
+from limelight.models.wording import as_size
 
 MIB = 2**20
 GIB = 2**30

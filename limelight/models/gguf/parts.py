@@ -5,7 +5,6 @@ together; the first holds the metadata of the model.
 """
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ import torch
 from limelight.errors import CheckpointError
 from limelight.models.fields import Fields
 from limelight.models.gguf.file import MAX_ENTRIES, GgufFile, GgufTensor
+from limelight.models.wording import listed
 
 PART_NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.ASCII | re.IGNORECASE)
-MAX_NAMED = 5
 
 
 class GgufParts:
@@ -76,7 +75,7 @@ def _open_all(named: GgufFile, count: int) -> list[GgufFile]:
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise CheckpointError(
-            f"{named.path.parent} lacks {_listed(missing)} beside {named.path.name}; download it again"
+            f"{named.path.parent} lacks {listed(missing)} beside {named.path.name}; download it again"
         )
     files = []
     for number, path in enumerate(paths, 1):
@@ -121,9 +120,3 @@ def _check_total(files: list[GgufFile], num_tensors: int) -> None:
 
 def _fields(file: GgufFile) -> Fields:
     return Fields(file.metadata, str(file.path))
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    rest = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -5,7 +5,7 @@ Touches the network only for hub ids, runs no code of a repository, and opens no
 
 from pathlib import Path
 
-from limelight.errors import CheckpointError, ConfigError
+from limelight.errors import ConfigError
 from limelight.models.hub.download import HubFiles
 from limelight.models.hub.names import (
     DEFAULT_FILE,
@@ -15,6 +15,7 @@ from limelight.models.hub.names import (
     HubName,
     embedded_model,
     model_name,
+    parse_adapter_name,
     parse_name,
 )
 from limelight.progress import Report
@@ -63,7 +64,7 @@ def resolve_adapter(
     """The folder of a LoRA adapter (`adapter_config.json`, `adapter_model.safetensors`), downloaded if need be. Blocks.
 
     Args:
-        adapter: a local folder, or `organisation/name`.
+        adapter: a local folder, `organisation/name`, or `hf://organisation/name`, which is never taken for a folder.
         revision, report, endpoint, cache: as for `resolve`.
 
     Raises:
@@ -71,10 +72,8 @@ def resolve_adapter(
         ConfigError: a revision of something local.
         ModelError: as for `resolve`.
     """
-    name = parse_name(adapter)
+    name = parse_adapter_name(adapter)
     if isinstance(name, HubName):
-        if name.selection is not None:
-            raise CheckpointError(f"{adapter} selects a GGUF file; an adapter is a whole repository, {name.repository}")
         return HubFiles(name, revision, report, endpoint, cache).adapter()
     _refuse_revision(name, revision)
     return name

@@ -19,8 +19,8 @@ from limelight.models.hub.needed_files import Needed, needed_adapter_files, need
 from limelight.models.hub.preview import HeaderSource
 from limelight.models.hub.refusals import explained, is_unreachable, why_unreachable
 from limelight.models.hub.transfer import LARGE_BYTES, MAX_HTTP_BYTES, LargeFile, TransferStopped, fetch_large
-from limelight.models.memory_plan import as_size
 from limelight.models.safetensors.checkpoint import INDEX, read_weight_map
+from limelight.models.wording import as_size, listed
 from limelight.progress import Report
 
 NUM_AT_ONCE = 4
@@ -163,9 +163,8 @@ class HubFiles:
                 return self._said(cached, needed)
         if isinstance(error, errors.HfHubHTTPError):
             raise error
-        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise ModelError(
-            f"{self._name} is not complete in the cache ({self._cache}; missing: {shown}) and {reason}; "
+            f"{self._name} is not complete in the cache ({self._cache}; missing: {listed(missing)}) and {reason}; "
             f"{fix}, or give a local folder"
         ) from error
 

@@ -10,7 +10,7 @@ import msgspec
 
 from limelight.errors import CheckpointError
 from limelight.models.gguf.parts import PART_NAME
-from limelight.models.memory_plan import as_size
+from limelight.models.wording import as_size, listed
 
 LABEL = re.compile(
     r"(?<![A-Za-z0-9])((?:UD-)?(?:I?Q[1-8](?:_[0-9A-Z]+)*|TQ[12]_0|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32))(?![A-Za-z0-9])",
@@ -131,17 +131,16 @@ def _whole(model: GgufModel, repository: str) -> GgufModel:
     if missing:
         raise CheckpointError(
             f"{repository} lacks {len(missing)} of the {len(expected)} parts of {model.files[0]}: "
-            f"{', '.join(missing[:5])}; choose another file"
+            f"{listed(missing)}; choose another file"
         )
     return msgspec.structs.replace(model, files=tuple(expected))
 
 
 def _ambiguous(name: str, repository: str, models: list[GgufModel]) -> CheckpointError:
-    files = ", ".join(f"{model.files[0]} ({as_size(model.num_bytes)})" for model in models[:MAX_LISTED])
+    files = listed((f"{model.files[0]} ({as_size(model.num_bytes)})" for model in models), MAX_LISTED)
     return CheckpointError(f"{name} may mean {files}; name the file: {repository}:{models[0].files[0]}")
 
 
 def _listed(models: Iterable[GgufModel]) -> str:
-    shown = sorted(models, key=lambda model: model.num_bytes)
-    rest = len(shown) - MAX_LISTED
-    return ", ".join(map(str, shown[:MAX_LISTED])) + (f" and {rest} more" if rest > 0 else "")
+    by_size = sorted(models, key=lambda model: model.num_bytes)
+    return listed(by_size, MAX_LISTED)

@@ -28,6 +28,7 @@ HUB_NAME = re.compile(
 LOOKS_LIKE_PATH = re.compile(
     r"[./~\\]|[A-Za-z]:[\\/]|.*\\|[^:]*/[^:]*/|[^:]*\.(gguf|safetensors|bin|json)$", re.IGNORECASE
 )
+HUB_SCHEME = "hf://"
 FILE_OF_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)/(.+\.gguf)", re.ASCII | re.IGNORECASE)
 
 
@@ -67,6 +68,26 @@ def parse_name(model: str) -> Path | HubName:
             "several GGUF files"
         )
     return HubName(name["repository"], name["selection"])
+
+
+def parse_adapter_name(adapter: str) -> Path | HubName:
+    """An existing folder, or a repository of the hub: `hf://organisation/name` is never taken for a folder.
+
+    Raises:
+        CheckpointError: no such folder, or a name that cannot be one of an adapter.
+    """
+    if adapter.startswith(HUB_SCHEME):
+        match = HUB_NAME.fullmatch(adapter.removeprefix(HUB_SCHEME))
+        if match is None or match["selection"] is not None:
+            raise CheckpointError(f"{adapter!r:.200} is no adapter on the hub; write {HUB_SCHEME}organisation/name")
+        return HubName(match["repository"])
+    name = parse_name(adapter)
+    if isinstance(name, HubName):
+        if name.selection is not None:
+            raise CheckpointError(f"{adapter} selects a GGUF file; an adapter is a whole repository, {name.repository}")
+    elif not name.is_dir():
+        raise CheckpointError(f"{adapter} is no folder; give the folder that holds adapter_config.json")
+    return name
 
 
 def model_name(model: str | None) -> str:

@@ -17,6 +17,7 @@ from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.kernels.interface import LowRank, LowRankPart
 from limelight.models.layers import ProjectionShape
 from limelight.models.lora.adapter_config import AdapterConfig
+from limelight.models.wording import listed
 
 WEIGHTS = "adapter_model.safetensors"
 PICKLED = "adapter_model.bin"
@@ -25,7 +26,6 @@ DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 COPIES = frozenset(f"{PREFIX}{name}.weight" for name in ("lm_head.base_layer", "model.embed_tokens"))
 """What peft saves beside an adapter of the head: the base model's own matrices, as they were. They are not read."""
 TYPES = ("F32", "F16", "BF16")
-MAX_NAMED = 10
 
 
 class AdapterWeights(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,10 +130,8 @@ class AdapterFile:
             elif self._config.targets(module):
                 faults.append(f"{PREFIX}{module}{DOWN} is missing")
         if faults:
-            rest = f"; and {len(faults) - MAX_NAMED} more" if len(faults) > MAX_NAMED else ""
-            raise CheckpointError(
-                f"{self._path} does not fit the model: {'; '.join(fault[:300] for fault in faults[:MAX_NAMED])}{rest}"
-            )
+            shown = listed((fault[:300] for fault in faults), separator="; ")
+            raise CheckpointError(f"{self._path} does not fit the model: {shown}")
         if not modules:
             raise CheckpointError(f"{self._path} holds no tensor; save the adapter again")
         return modules

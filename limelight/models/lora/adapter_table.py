@@ -1,20 +1,17 @@
 """The adapters of a loaded model: read on any thread, put and dropped on the thread that submits steps."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 
-from limelight.errors import CheckpointError, OutOfMemory
+from limelight.errors import OutOfMemory
 from limelight.models import loaded_model
 from limelight.models.hub import resolve_adapter
-from limelight.models.hub.download import HubFiles
-from limelight.models.hub.names import HUB_NAME, HubName
 from limelight.models.layers import ProjectionShape
 from limelight.models.lora.adapter_file import AdapterFile, AdapterWeights
+from limelight.models.wording import as_size
 from limelight.progress import Report
 
-HUB_SCHEME = "hf://"
 MAX_SHARE_OF_FREE_MEMORY = 0.9
 """An adapter may take this much of what is free: the rest is for the step that runs meanwhile."""
 
@@ -56,13 +53,13 @@ class AdapterTable:
             OutOfMemory: it does not fit into what is free.
             ModelError: the hub does not give it.
         """
-        folder = _folder(path, report)
+        folder = resolve_adapter(path, None, report)
         file = AdapterFile(folder, self._projections, self._max_rank)
         needed, free = file.num_values * self._dtype.itemsize, self._free_bytes()
         if free is not None and needed > free * MAX_SHARE_OF_FREE_MEMORY:
             raise OutOfMemory(
-                f"the adapter in {path} takes {needed / 2**20:,.0f} MiB and {free / 2**20:,.0f} MiB are free; unload "
-                "another one, or give the KV pool less"
+                f"the adapter in {path} takes {as_size(needed)} and {as_size(free)} are free; unload another one, "
+                "or give the KV pool less"
             )
         return file.read(self._dtype, self._device)
 
@@ -74,15 +71,3 @@ class AdapterTable:
     def drop(self, adapter: int) -> None:
         """Forget an adapter that no running sequence uses; its memory is free when this returns."""
         del self.weights[adapter]
-
-
-def _folder(path: str, report: Report) -> Path:
-    if path.startswith(HUB_SCHEME):
-        name = HUB_NAME.fullmatch(path.removeprefix(HUB_SCHEME))
-        if name is None or name["selection"] is not None:
-            raise CheckpointError(f"{path!r:.200} is no adapter on the hub; write {HUB_SCHEME}organisation/name")
-        return HubFiles(HubName(name["repository"]), None, report, None, None).adapter()
-    folder = resolve_adapter(path, None, report)
-    if not folder.is_dir():
-        raise CheckpointError(f"{path} is no folder; give the folder that holds adapter_config.json")
-    return folder

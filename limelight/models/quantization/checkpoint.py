@@ -10,9 +10,9 @@ import torch
 from limelight.errors import CheckpointError
 from limelight.models.quantization.scheme import QuantizationFormat, QuantizedMatrix, Stored
 from limelight.models.safetensors.checkpoint import HEAD, SafetensorsCheckpoint, SafetensorsFiles
+from limelight.models.wording import listed
 
 WEIGHT = "weight"
-MAX_NAMED = 10
 ACTIVATION_PARTS = frozenset(
     {
         "activation_scale", "input_scale", "input_zero_point", "input_global_scale", "output_scale",
@@ -54,10 +54,9 @@ class QuantizedTensors:
             hidden.update(f"{module}.{part}" for part in matrix.parts)
             self._matrices[f"{module}.{WEIGHT}"] = (module, matrix)
         if faults:
-            rest = len(faults) - MAX_NAMED
             raise CheckpointError(
                 f"the {quantization.title} tensors of {stored.files[0].parent} do not match its settings: "
-                f"{'; '.join(faults[:MAX_NAMED])}{f' and {rest} more' if rest > 0 else ''}"
+                f"{listed(faults, separator='; ')}"
             )
         self._names = dict.fromkeys(name for name in stored.names() if name not in hidden) | dict.fromkeys(
             self._matrices

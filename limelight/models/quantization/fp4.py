@@ -5,8 +5,9 @@ from torch import Tensor
 
 from limelight.models.quantization.expansion import expand_rows
 
-E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Magnitudes by the lower three bits; the highest is the sign."""
+_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+E2M1 = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
+"""Values by code: the lower three bits are the magnitude, the highest is the sign."""
 NVFP4_GROUP = 16
 MXFP4_GROUP = 32
 EXPONENT_BIAS = 127
@@ -14,7 +15,7 @@ EXPONENT_BIAS = 127
 
 def expand_fp4(packed: Tensor, scales: Tensor, group_size: int) -> Tensor:
     """uint8 [out, in / 2], the first of two in the lower bits, and float32 [out, groups] -> float32 [out, in]."""
-    values = torch.tensor([*E2M1, *(-magnitude for magnitude in E2M1)])
+    values = torch.tensor(E2M1)
 
     def levels(start: int, stop: int) -> Tensor:
         block = packed[start:stop]

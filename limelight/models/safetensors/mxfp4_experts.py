@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError
+from limelight.models.quantization.fp4 import E2M1, powers_of_two
 from limelight.models.safetensors.checkpoint import SafetensorsCheckpoint
 from limelight.models.safetensors.view import CheckpointView, PresentedTensor
 
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
     from limelight.models.checkpoint import Checkpoint
 
 PART = re.compile(r"(model\.layers\.\d+\.mlp\.experts\.(?:gate_up|down)_proj)_(?:blocks|scales)")
-MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Of E2M1 by its lower three bits; the highest is the sign."""
 BLOCK_BYTES = 16
-EXPONENT_BIAS = 127
 
 
 def mxfp4_experts(stored: SafetensorsCheckpoint) -> "Checkpoint":
@@ -56,14 +54,14 @@ def expand(blocks: Tensor, scales: Tensor) -> Tensor:
 
     Every value is exact in bfloat16.
     """
-    values = torch.tensor([*MAGNITUDES, *(-magnitude for magnitude in MAGNITUDES)], dtype=torch.bfloat16)
+    values = torch.tensor(E2M1, dtype=torch.bfloat16)
     # Both values of each byte: the lower bits are the row's place, the upper ones its block.
     pairs = torch.stack((values.repeat(16), values.repeat_interleave(16)), 1)
     experts, outputs, num_blocks, _ = blocks.shape
     expanded = torch.empty(experts, outputs, num_blocks, 2 * BLOCK_BYTES, dtype=torch.bfloat16)
     for expert in range(experts):  # what is in the works stays small
         found = pairs.index_select(0, blocks[expert].flatten().to(torch.int32)).view(outputs, num_blocks, -1)
-        powers = (scales[expert].float() - EXPONENT_BIAS).exp2_().to(torch.bfloat16)
+        powers = powers_of_two(scales[expert]).to(torch.bfloat16)
         torch.mul(found, powers.unsqueeze(-1), out=expanded[expert])
     return expanded.view(experts, outputs, -1)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from limelight.errors import CheckpointError
 from limelight.models.safetensors.view import CheckpointView, PresentedTensor
+from limelight.models.wording import listed
 
 if TYPE_CHECKING:
     from limelight.models.checkpoint import Checkpoint
@@ -25,7 +26,6 @@ ONE_EXPERT = re.compile(r"(model\.layers\.\d+\.mlp\.experts)\.(0|[1-9]\d{0,5})\.
 FUSED = re.compile(r"(model\.layers\.\d+\.mlp\.experts)\.(gate_up|down)_proj(_bias)?")
 INTERLEAVED = frozenset({"gpt_oss"})
 """Architectures whose fused matrices are [experts, in, out], gate and up alternating."""
-MAX_NAMED = 10
 
 
 def stacked_experts(stored: "Checkpoint") -> "Checkpoint":
@@ -57,10 +57,9 @@ def stacked_experts(stored: "Checkpoint") -> "Checkpoint":
 def _stack(stored: "Checkpoint", name: str, members: dict[int, str], num_experts: int) -> PresentedTensor:
     missing = [expert for expert in range(num_experts) if expert not in members]
     if missing:
-        listed = ", ".join(map(str, missing[:MAX_NAMED])) + (" ..." if len(missing) > MAX_NAMED else "")
         raise CheckpointError(
-            f"{name} lacks {len(missing)} of the {num_experts} experts that {stored.spec.source} promises: {listed}; "
-            "download the model again"
+            f"{name} lacks {len(missing)} of the {num_experts} experts that {stored.spec.source} promises: "
+            f"{listed(missing)}; download the model again"
         )
     names = [members[expert] for expert in range(num_experts)]
     shape = stored.shape(names[0])

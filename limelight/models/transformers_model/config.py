@@ -1,6 +1,6 @@
 """`config.json` -> transformers' configuration and class of a model that runs through transformers.
 
-What cannot run is refused here by name as far as the configuration alone tells; `transformers_probe.py` finds the rest.
+What cannot run is refused here by name as far as the configuration alone tells; `probe.py` finds the rest.
 Code from a repository is never run: only classes that transformers itself brings are looked up.
 """
 

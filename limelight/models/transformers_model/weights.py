@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError
-from limelight.models.checkpoint import HARMLESS, listed
+from limelight.models.checkpoint import HARMLESS
 from limelight.models.quantization.checkpoint import QuantizedTensors
 from limelight.models.safetensors.checkpoint import SafetensorsFiles
 from limelight.models.transformers_model.attention import set_desk
 from limelight.models.transformers_model.config import TransformersConfig, understood
+from limelight.models.wording import listed
 
 FAULTS = ("missing", "unexpected", "mismatched")
 _one_at_a_time = threading.Lock()

@@ -1,0 +1,118 @@
+"""The options of what lies below (model, engine, adapters, sampling), for all commands that take them."""
+
+import argparse
+
+from limelight.cli.settings import memory_bytes
+from limelight.config import DEVICES, DTYPES, MODEL_IMPLS
+
+MODEL_HELP = "folder, .gguf file, hub id, or hub id:QUANT for one of its GGUF files (org/name:Q4_K_M)."
+
+
+def model_options(parser: argparse.ArgumentParser) -> None:
+    """The model, as the command's argument."""
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help=f"{MODEL_HELP} Default: SmolLM2-135M-Instruct",
+    )
+    parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
+
+
+def engine_options(parser: argparse.ArgumentParser) -> None:
+    """How the model runs."""
+    parser.allow_abbrev = False  # "serve --model NAME" must not be taken for --model-impl
+    group = parser.add_argument_group("engine")
+    group.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API. Default: its own")
+    group.add_argument("--device", choices=DEVICES, default="auto", help="where to compute")
+    group.add_argument("--dtype", choices=DTYPES, default="auto", help="what to compute in")
+    group.add_argument(
+        "--model-impl",
+        choices=MODEL_IMPLS,
+        default="auto",
+        help="whose layers to run: Limelight's own, those of transformers (any decoder), or its own where it has them",
+    )
+    group.add_argument(
+        "--max-model-len",
+        type=int,
+        metavar="TOKENS",
+        help="context length. Default: the model's, as far as memory goes",
+    )
+    group.add_argument("--max-num-seqs", type=int, default=64, metavar="N", help="sequences that run at once")
+    group.add_argument(
+        "--max-num-batched-tokens", type=int, default=512, metavar="N", help="tokens computed in one step at the most"
+    )
+    group.add_argument(
+        "--kv-cache-memory",
+        type=memory_bytes,
+        dest="kv_cache_bytes",
+        metavar="SIZE",
+        help="memory for keys and values: 512MiB, 2GiB or bytes. Default: a share of what is free",
+    )
+    group.add_argument(
+        "--no-prefix-caching",
+        action="store_false",
+        dest="enable_prefix_caching",
+        default=None,
+        help="compute every prompt afresh instead of sharing equal beginnings",
+    )
+    group.add_argument(
+        "--num-speculative-tokens",
+        type=int,
+        default=0,
+        metavar="N",
+        help="guess up to N tokens a step by looking the last ones up in the prompt; 0 for never. Faster where answers "
+        "repeat their prompt, and never another text",
+    )
+    group.add_argument(
+        "--prompt-lookup-max", type=int, default=4, metavar="N", help="last tokens to look up for a guess, at best"
+    )
+    group.add_argument(
+        "--prompt-lookup-min", type=int, default=2, metavar="N", help="last tokens to look up for a guess, at least"
+    )
+
+
+def adapter_options(parser: argparse.ArgumentParser) -> None:
+    """LoRA adapters."""
+    group = parser.add_argument_group("LoRA adapters")
+    group.add_argument(
+        "--lora",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="load a LoRA adapter (a folder as peft writes it, or a hub id) that requests name as their model; repeat "
+        "it for more",
+    )
+    group.add_argument("--max-loras", type=int, default=8, metavar="N", help="adapters that may be loaded at once")
+    group.add_argument(
+        "--max-lora-rank", type=int, default=64, metavar="R", help="adapters of a larger rank are refused"
+    )
+    group.add_argument(
+        "--lora-folder",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="admins may load adapters from below this folder, and not only from the hub; repeat it for more",
+    )
+
+
+def sampling_options(parser: argparse.ArgumentParser, *, max_tokens: int | None) -> None:
+    """How tokens are drawn; `max_tokens` is the command's own default, None the end of the context."""
+    group = parser.add_argument_group("sampling", "Whatever is left out is as the model recommends.")
+    limit = "to the end of the context" if max_tokens is None else str(max_tokens)
+    group.add_argument(
+        "--max-tokens", type=int, default=max_tokens, metavar="N", help=f"length of the output. Default: {limit}"
+    )
+    group.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token, 1 draws as trained")
+    group.add_argument(
+        "--top-p", type=float, metavar="P", help="draw from the likeliest tokens of this total probability"
+    )
+    group.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens")
+    group.add_argument(
+        "--min-p", type=float, metavar="P", help="leave out tokens below P times the best one's probability"
+    )
+    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: avoid tokens that have occurred")
+    group.add_argument("--presence-penalty", type=float, metavar="R", help="-2 to 2, for tokens of the output")
+    group.add_argument("--frequency-penalty", type=float, metavar="R", help="-2 to 2, for each time they occur")
+    group.add_argument("--seed", type=int, metavar="N", help="draw the same text every time")
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; repeat it for more")

@@ -108,6 +108,18 @@ class Fields:
         return CheckpointError(f"{self.source}: {name} is {reprlib.repr(value)}; {fix}")
 
 
+def read_config(folder: Path) -> Fields:
+    """`config.json` of a model folder.
+
+    Raises:
+        CheckpointError: it is missing, or as `read_json_object`.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"{folder} has no config.json; a model folder needs one, beside its *.safetensors files")
+    return Fields(read_json_object(path), str(path))
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file.
 

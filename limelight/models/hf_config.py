@@ -6,10 +6,10 @@ Defaults of absent fields are those of transformers' configuration class of the 
 
 from pathlib import Path
 
-from limelight.errors import CheckpointError, UnsupportedModel
+from limelight.errors import UnsupportedModel
 from limelight.models.families.family import ConfigDefaults
 from limelight.models.families.registry import ARCHITECTURES, family_of
-from limelight.models.fields import Fields, read_json_object
+from limelight.models.fields import Fields, read_config, read_json_object
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.quantization.settings import read_quantization
 from limelight.models.rope_config import read_rope
@@ -29,10 +29,8 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
         CheckpointError: `config.json` or `generation_config.json` is missing, corrupt or impossible.
         UnsupportedModel: it describes something that Limelight does not run.
     """
-    path = folder / "config.json"
-    if not path.is_file():
-        raise CheckpointError(f"{folder} has no config.json; a model folder needs one, beside its *.safetensors files")
-    config = Fields(read_json_object(path), str(path))
+    config = read_config(folder)
+    path = config.source
     architecture = _architecture(config)
     read_quantization(folder)
     family = family_of(architecture)
@@ -49,7 +47,7 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
     generation = generation_fields(folder)
     common = ModelSpec(
         architecture=architecture,
-        source=str(path),
+        source=path,
         num_layers=config.integer("num_hidden_layers", 1, MAX_LAYERS),
         hidden_size=hidden_size,
         intermediate_size=config.integer("intermediate_size", 1, MAX_WIDTH),

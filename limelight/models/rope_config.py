@@ -92,17 +92,26 @@ def stretched(plain: RopeSettings, group: Fields, config: Fields, positions: int
     )
 
 
+def yarn_attention_factor(factor: float) -> float:
+    """What cos and sin are multiplied with where a yarn model does not say (Peng et al. 2023, arXiv 2309.00071)."""
+    return 0.1 * math.log(factor) + 1.0
+
+
+def longrope_attention_factor(factor: float, original: int) -> float:
+    """The same for longrope (Ding et al. 2024, arXiv 2402.13753); `original` is the context before stretching."""
+    return math.sqrt(1.0 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
+
+
 def _longrope(group: Fields, config: Fields, plain: RopeSettings, positions: int) -> RopeSettings:
     where = config if "original_max_position_embeddings" in config else group
     original = where.integer("original_max_position_embeddings", 2, MAX_POSITIONS)
     factor = group.number("factor", 1e-6, 1e6, positions / original)
-    suggested = math.sqrt(1.0 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
     return msgspec.structs.replace(
         plain,
         scaling=RopeScaling.LONGROPE,
         factor=max(factor, 1.0),
         original_max_position_embeddings=original,
-        attention_factor=group.number("attention_factor", 1e-6, 1e6, suggested),
+        attention_factor=group.number("attention_factor", 1e-6, 1e6, longrope_attention_factor(factor, original)),
         short_factors=group.numbers("short_factor", plain.rotary_dim // 2, 1e-6, 1e6),
         long_factors=group.numbers("long_factor", plain.rotary_dim // 2, 1e-6, 1e6),
     )
@@ -115,4 +124,4 @@ def _yarn_attention_factor(group: Fields, factor: float) -> float:
     mscale_all = group.number("mscale_all_dim", 0.0, 1e6, 0.0)
     if mscale and mscale_all:
         return (0.1 * mscale * math.log(factor) + 1.0) / (0.1 * mscale_all * math.log(factor) + 1.0)
-    return 0.1 * math.log(factor) + 1.0
+    return yarn_attention_factor(factor)

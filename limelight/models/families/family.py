@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from limelight.errors import UnsupportedModel
 from limelight.models.fields import Fields
 from limelight.models.layers import Layer, LayerBuilder
-from limelight.models.spec import ModelSpec
+from limelight.models.spec import MAX_POSITIONS, ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,22 @@ def read_activation(config: Fields, name: str = "hidden_act", default: str = "si
     if stated not in known:
         raise UnsupportedModel(f"{config.source}: {name} is {stated!r}; Limelight runs {', '.join(known)} here")
     return known[stated]
+
+
+def read_sliding_window(config: Fields, default: int | None) -> int | None:
+    """Tokens that a query of a sliding layer sees, itself included: `default` where the file is silent, None for null.
+
+    Raises:
+        CheckpointError: it is no number of tokens.
+    """
+    if "sliding_window" in config.values and "sliding_window" not in config:
+        return None
+    return config.integer("sliding_window", 1, MAX_POSITIONS) if "sliding_window" in config else default
+
+
+def all_but_every(period: int, num_layers: int) -> frozenset[int]:
+    """The layers, without every `period`th counted from 1."""
+    return frozenset(layer for layer in range(num_layers) if (layer + 1) % period)
 
 
 def read_sliding_layers(config: Fields, num_layers: int, default: frozenset[int]) -> frozenset[int]:

@@ -15,7 +15,13 @@ from torch import Tensor
 
 from limelight.errors import UnsupportedModel
 from limelight.models.families import llama
-from limelight.models.families.family import ConfigDefaults, Family, read_activation, read_sliding_layers
+from limelight.models.families.family import (
+    ConfigDefaults,
+    Family,
+    all_but_every,
+    read_activation,
+    read_sliding_layers,
+)
 from limelight.models.fields import Fields
 from limelight.models.layers import (
     Attention,
@@ -132,8 +138,7 @@ def _common(spec: ModelSpec, config: Fields, activation: str) -> ModelSpec:
 
 def _windowed(spec: ModelSpec, config: Fields, pattern: int) -> ModelSpec:
     """Gemma 2 and 3: layers that see a window, all but each `pattern`th unless `layer_types` names them."""
-    by_pattern = frozenset(layer for layer in range(spec.num_layers) if (layer + 1) % pattern)
-    layers = read_sliding_layers(config, spec.num_layers, by_pattern)
+    layers = read_sliding_layers(config, spec.num_layers, all_but_every(pattern, spec.num_layers))
     # A query sees itself and `sliding_window` - 1 tokens before it.
     stated = "sliding_window" in config.values
     window = config.integer("sliding_window", 1, MAX_POSITIONS, None if stated else WINDOW) if layers else None

@@ -6,11 +6,18 @@ import msgspec
 
 from limelight.errors import UnsupportedModel
 from limelight.models.experts import Experts, expert_shapes
-from limelight.models.families.family import ConfigDefaults, Family, read_activation, read_sliding_layers
+from limelight.models.families.family import (
+    ConfigDefaults,
+    Family,
+    all_but_every,
+    read_activation,
+    read_sliding_layers,
+    read_sliding_window,
+)
 from limelight.models.fields import Fields
 from limelight.models.layers import Attention, LayerBuilder, PreNormLayer, Shapes, layered, pre_norm_shapes
 from limelight.models.rope_config import read_rope
-from limelight.models.spec import MAX_EXPERTS, MAX_POSITIONS, ExpertSettings, ModelSpec, RopeSettings
+from limelight.models.spec import MAX_EXPERTS, ExpertSettings, ModelSpec, RopeSettings
 
 ROUTER = "mlp.router"
 SINKS = "self_attn.sinks"
@@ -45,10 +52,6 @@ def _refine(spec: ModelSpec, config: Fields) -> ModelSpec:
     if slope != GATE_SLOPE:
         raise UnsupportedModel(f"{config.source}: swiglu_alpha is {slope}; Limelight runs {GATE_SLOPE}")
     biases = config.flag("attention_bias", default=True)
-    every_other = frozenset(range(0, spec.num_layers, 2))
-    window: int | None = 128
-    if "sliding_window" in config.values:
-        window = config.integer("sliding_window", 1, MAX_POSITIONS) if "sliding_window" in config else None
     return msgspec.structs.replace(
         spec,
         rope=_rope(spec, config),
@@ -56,8 +59,8 @@ def _refine(spec: ModelSpec, config: Fields) -> ModelSpec:
         output_bias=biases,
         mlp_bias=True,
         attention_sinks=True,
-        sliding_window=window,
-        sliding_layers=read_sliding_layers(config, spec.num_layers, every_other),
+        sliding_window=read_sliding_window(config, 128),
+        sliding_layers=read_sliding_layers(config, spec.num_layers, all_but_every(2, spec.num_layers)),
         activation=read_activation(config),
         gate_limit=config.number("swiglu_limit", 1e-6, 1e6, 7.0),
         experts=_experts(spec, config),

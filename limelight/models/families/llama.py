@@ -6,7 +6,7 @@ Grouped heads, rotary positions, RMSNorm before each half of a layer, a gated ML
 
 import msgspec
 
-from limelight.models.families.family import ConfigDefaults, Family, read_activation
+from limelight.models.families.family import ConfigDefaults, Family, read_activation, read_sliding_window
 from limelight.models.fields import Fields
 from limelight.models.layers import (
     Attention,
@@ -18,7 +18,7 @@ from limelight.models.layers import (
     mlp_shapes,
     pre_norm_shapes,
 )
-from limelight.models.spec import MAX_POSITIONS, ModelSpec
+from limelight.models.spec import ModelSpec
 
 
 def parameter_shapes(spec: ModelSpec) -> Shapes:
@@ -43,10 +43,9 @@ def _refine_llama(spec: ModelSpec, config: Fields) -> ModelSpec:
 
 
 def _refine_mistral(spec: ModelSpec, config: Fields) -> ModelSpec:
-    window: int | None = 4096
-    if "sliding_window" in config.values:
-        window = config.integer("sliding_window", 1, MAX_POSITIONS) if "sliding_window" in config else None
-    return msgspec.structs.replace(spec, sliding_window=window, activation=read_activation(config))
+    return msgspec.structs.replace(
+        spec, sliding_window=read_sliding_window(config, 4096), activation=read_activation(config)
+    )
 
 
 LLAMA = Family(

@@ -6,10 +6,10 @@ leading dimensions of a head, and stretch to long contexts by longrope.
 
 import msgspec
 
-from limelight.models.families.family import ConfigDefaults, Family, read_activation
+from limelight.models.families.family import ConfigDefaults, Family, read_activation, read_sliding_window
 from limelight.models.fields import Fields
 from limelight.models.layers import Attention, GatedMLP, LayerBuilder, PreNormLayer, Shapes, layered
-from limelight.models.spec import MAX_POSITIONS, ModelSpec
+from limelight.models.spec import ModelSpec
 
 QKV = "qkv_proj"
 GATE_UP = "gate_up_proj"
@@ -36,8 +36,9 @@ def build_layer(builder: LayerBuilder) -> PreNormLayer:
 
 
 def _refine(spec: ModelSpec, config: Fields) -> ModelSpec:
-    window = config.integer("sliding_window", 1, MAX_POSITIONS) if "sliding_window" in config else None
-    return msgspec.structs.replace(spec, sliding_window=window, activation=read_activation(config))
+    return msgspec.structs.replace(
+        spec, sliding_window=read_sliding_window(config, None), activation=read_activation(config)
+    )
 
 
 PHI3 = Family(

@@ -6,10 +6,16 @@ Llama's layer otherwise. Layers from `max_window_layers` on may slide, if `use_s
 
 import msgspec
 
-from limelight.models.families.family import ConfigDefaults, Family, read_activation, read_sliding_layers
+from limelight.models.families.family import (
+    ConfigDefaults,
+    Family,
+    read_activation,
+    read_sliding_layers,
+    read_sliding_window,
+)
 from limelight.models.families.llama import build_layer, parameter_shapes
 from limelight.models.fields import Fields
-from limelight.models.spec import MAX_LAYERS, MAX_POSITIONS, ModelSpec
+from limelight.models.spec import MAX_LAYERS, ModelSpec
 
 
 def _with_window(spec: ModelSpec, config: Fields) -> ModelSpec:
@@ -25,9 +31,7 @@ def read_window(config: Fields) -> int | None:
     """Tokens that the queries of sliding layers see, or None where no layer slides."""
     if not config.flag("use_sliding_window", default=False):
         return None
-    if "sliding_window" in config.values and "sliding_window" not in config:
-        return None
-    return config.integer("sliding_window", 1, MAX_POSITIONS, 4096)
+    return read_sliding_window(config, 4096)
 
 
 def _refine_qwen2(spec: ModelSpec, config: Fields) -> ModelSpec:

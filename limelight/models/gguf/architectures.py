@@ -12,9 +12,18 @@ from dataclasses import dataclass, field
 import msgspec
 
 from limelight.errors import UnsupportedModel
+from limelight.models.families.family import all_but_every
 from limelight.models.gguf.metadata import Metadata
 from limelight.models.gguf.tensor_names import EXPERTS, GEMMA, GPT_OSS, PHI, SHARED_EXPERT
-from limelight.models.spec import MAX_EXPERTS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ExpertSettings, ModelSpec
+from limelight.models.spec import (
+    MAX_EXPERTS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_WIDTH,
+    ExpertSettings,
+    ModelSpec,
+    RopeSettings,
+)
 
 Refine = Callable[[ModelSpec, Metadata], ModelSpec]
 
@@ -91,7 +100,6 @@ def _gemma3(spec: ModelSpec, metadata: Metadata) -> ModelSpec:
     # Windowed layers are rotated without any stretch, which context_length counts in already.
     local_theta = metadata.number("rope.freq_base_swa", 1.0, 1e15, 10_000.0)
     original = math.ceil(spec.max_position_embeddings / spec.rope.factor)
-    plain = type(spec.rope)(theta=local_theta, rotary_dim=spec.rope.rotary_dim)
     return msgspec.structs.replace(
         _gemma1(spec, metadata),
         qk_norm=True,
@@ -102,7 +110,7 @@ def _gemma3(spec: ModelSpec, metadata: Metadata) -> ModelSpec:
         rope=msgspec.structs.replace(spec.rope, original_max_position_embeddings=original)
         if spec.rope.factor > 1.0
         else spec.rope,
-        local_rope=plain,
+        local_rope=RopeSettings(theta=local_theta, rotary_dim=spec.rope.rotary_dim),
     )
 
 
@@ -168,7 +176,11 @@ def _window(metadata: Metadata) -> int | None:
 
 
 def _sliding_layers(spec: ModelSpec, metadata: Metadata, period: int) -> frozenset[int]:
-    """All but each `period`th layer, unless the file states another period, or each layer by itself."""
+    """All but each `period`th layer, unless the file states another period, or each layer by itself.
+
+    Raises:
+        CheckpointError: the list is not one truth value for each layer.
+    """
     name = "attention.sliding_window_pattern"
     stated = metadata.value(name)
     if isinstance(stated, list):
@@ -177,8 +189,7 @@ def _sliding_layers(spec: ModelSpec, metadata: Metadata, period: int) -> frozens
                 name, stated, f"a list must hold one truth value for each of {spec.num_layers} layers"
             )
         return frozenset(layer for layer, slides in enumerate(stated) if slides)
-    period = metadata.integer(name, 1, MAX_LAYERS, period)
-    return frozenset(layer for layer in range(spec.num_layers) if (layer + 1) % period)
+    return all_but_every(metadata.integer(name, 1, MAX_LAYERS, period), spec.num_layers)
 
 
 def _gemma_scale(spec: ModelSpec, layers_of_27b: int) -> float:

@@ -7,6 +7,7 @@ import msgspec
 
 from limelight.errors import UnsupportedModel
 from limelight.models.gguf.metadata import Metadata
+from limelight.models.rope_config import longrope_attention_factor, yarn_attention_factor
 from limelight.models.spec import MAX_POSITIONS, RopeScaling, RopeSettings
 
 Factors = tuple[float, ...]
@@ -65,7 +66,7 @@ def read_gguf_rope(metadata: Metadata, rotary_dim: int, positions: int, factors:
         ),
         beta_fast=metadata.number("rope.scaling.yarn_beta_fast", 1e-6, 1e6, 32.0),
         beta_slow=metadata.number("rope.scaling.yarn_beta_slow", 1e-6, 1e6, 1.0),
-        attention_factor=stated * (0.1 * math.log(factor) + 1.0),
+        attention_factor=stated * yarn_attention_factor(factor),
     )
 
 
@@ -76,7 +77,7 @@ def _longrope(metadata: Metadata, plain: RopeSettings, positions: int, factors: 
             raise metadata.fields.refusal(f"tensor {name}", None, "long and short factors come together")
     original = metadata.integer("rope.scaling.original_context_length", 2, MAX_POSITIONS)
     factor = max(positions / original, 1.0)
-    suggested = math.sqrt(1.0 + math.log(factor) / math.log(original))
+    suggested = longrope_attention_factor(factor, original)
     return msgspec.structs.replace(
         plain,
         scaling=RopeScaling.LONGROPE,

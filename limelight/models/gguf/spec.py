@@ -23,11 +23,11 @@ from limelight.models.spec import (
     MAX_WIDTH,
     ModelSpec,
 )
+from limelight.models.text.sentencepiece_bpe import TokenKind
 
 STOP_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 TURN_ENDS = frozenset({"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>"})
 """Control tokens that end a turn in the chat formats of known families: files seldom have `eot_token_id`."""
-CONTROL = 3
 
 
 def read_gguf_architecture(fields: Fields) -> Architecture:
@@ -164,7 +164,7 @@ def _ends(fields: Fields, vocab_size: int) -> frozenset[int]:
         named = {
             token: token_id
             for token_id, (token, kind) in enumerate(zip(tokens[:vocab_size], kinds, strict=False))
-            if kind == CONTROL and isinstance(token, str) and token in TURN_ENDS
+            if kind == TokenKind.CONTROL and isinstance(token, str) and token in TURN_ENDS
         }
     if "<|return|>" in named:
         # In gpt-oss's format, <|end|> is only the end of a message, after which another one follows.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from limelight.errors import UnsupportedModel
-from limelight.models.fields import Fields, read_json_object
+from limelight.models.fields import Fields, read_config, read_json_object
 from limelight.models.quantization.awq import read_awq
 from limelight.models.quantization.compressed_tensors import read_compressed_tensors
 from limelight.models.quantization.fp8 import read_fp8, read_modelopt
@@ -32,7 +32,7 @@ def read_quantization(folder: Path) -> QuantizationFormat | None:
         CheckpointError: the settings are missing, corrupt or impossible.
         UnsupportedModel: they name a format that Limelight does not read.
     """
-    config = Fields(read_json_object(folder / "config.json"), str(folder / "config.json"))
+    config = read_config(folder)
     for name in SECTIONS:
         if (settings := config.group(name)) is not None:
             return _format(settings, None, config)

@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 
 from limelight.errors import CheckpointError, UnsupportedModel
-from limelight.models.fields import Fields, read_json_object
+from limelight.models.fields import Fields, read_config
 from limelight.models.spec import (
     MAX_EXPERTS,
     MAX_HEAD_DIM,
@@ -94,10 +94,7 @@ def read_transformers_config(folder: Path) -> TransformersConfig:
         CheckpointError: `config.json` is missing, corrupt or impossible.
         UnsupportedModel: the model cannot run on paged attention, or only with code from its repository.
     """
-    path = folder / "config.json"
-    if not path.is_file():
-        raise CheckpointError(f"{folder} has no config.json; a model folder needs one, beside its *.safetensors files")
-    fields = Fields(read_json_object(path), str(path))
+    fields = read_config(folder)
     model_class = _model_class(fields)
     _check_numbers(fields, fields.values)
     values = {

@@ -7,29 +7,26 @@ import asyncio
 import contextvars
 import enum
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import anyio
 
 from limelight.actors.adapters import Adapters
-from limelight.actors.channel import Channel, Sender
+from limelight.actors.channel import Channel
 from limelight.actors.live_requests import LiveRequests
 from limelight.actors.messages import ToScheduler, ToTokenizer
 from limelight.actors.model_runner import ModelRunner
+from limelight.actors.outcome import settle
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
-from limelight.actors.scheduling.planner import Planner
-from limelight.actors.scheduling.prompt_lookup import Speculation
 from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
-from limelight.admission import check_token_ids, check_types, with_seed
 from limelight.config import EngineConfig
 from limelight.errors import EngineFailed, EngineNotRunning, Overloaded
 from limelight.generation import MAX_CHOICES, GenerationRequest
 from limelight.models.loaded_model import LoadedModel
+from limelight.running_parts import RunningParts, make_planner
 from limelight.telemetry.statistics import EngineStatistics
 
 logger = logging.getLogger(__name__)
@@ -138,7 +135,7 @@ class ActorSystem:
         return self._ending.is_set()
 
     @property
-    def parts(self) -> "RunningParts":
+    def parts(self) -> RunningParts:
         """What exists while it is up.
 
         Raises:
@@ -160,6 +157,7 @@ class ActorSystem:
 
         Raises:
             InvalidRequest: a value can never work with this model, or the id is in use.
+            ModelNotFound: no adapter of this name is loaded.
             Overloaded: too many live requests, or draining.
             EngineNotRunning, EngineFailed: there is nothing to serve it.
         """
@@ -168,15 +166,7 @@ class ActorSystem:
             raise EngineNotRunning("the engine is being stopped")
         if self.state is EngineState.DRAINING:
             raise Overloaded("the server is shutting down; try another one", retry_after_seconds=5.0)
-        parts.live.check(request.request_id)
-        check_types(request)
-        check_token_ids(request, parts.model.capacity.vocab_size)
-        adapter = None if request.adapter is None else parts.adapters.hold(request.adapter)
-        actor = RequestActor(
-            with_seed(request), parts.model, parts.to_tokenizer, parts.to_scheduler, time.monotonic(), adapter
-        )
-        parts.live.add(actor)
-        return actor
+        return parts.admit(request)
 
     def statistics(self) -> EngineStatistics:
         """Counts of requests, seats, pages and steps.
@@ -184,26 +174,7 @@ class ActorSystem:
         Raises:
             EngineNotRunning, EngineFailed: as `parts`.
         """
-        parts = self.parts
-        planner, capacity = parts.planner, parts.model.capacity
-        return EngineStatistics(
-            num_requests=len(parts.live),
-            num_running=planner.num_running,
-            num_waiting=planner.num_waiting,
-            num_seats=capacity.num_seats,
-            num_free_seats=planner.num_free_seats,
-            num_pages=capacity.num_pages,
-            num_free_pages=planner.num_free_pages,
-            num_cached_pages=planner.num_cached_pages,
-            num_preemptions=planner.num_preemptions,
-            num_steps=parts.scheduler.num_steps,
-            step_seconds=parts.scheduler.step_seconds,
-            prefix_queries_tokens=planner.prefix_queries_tokens,
-            prefix_hits_tokens=planner.prefix_hits_tokens,
-            num_draft_tokens=planner.num_draft_tokens,
-            num_accepted_tokens=planner.num_accepted_tokens,
-            adapters=parts.adapters.described(),
-        )
+        return self.parts.statistics()
 
     # ---- the owner task
 
@@ -233,7 +204,7 @@ class ActorSystem:
                 self._died(failure)
         finally:
             self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
-            _resolve(started, error)
+            settle(started, error)
 
     async def _serve(
         self,
@@ -245,12 +216,7 @@ class ActorSystem:
     ) -> None:
         """Run the actors until `stop`, or until one of them dies."""
         config = self._config
-        planner = Planner(
-            model.capacity,
-            prefix_caching=config.enable_prefix_caching,
-            pipeline_depth=config.pipeline_depth,
-            speculation=_speculation(config),
-        )
+        planner = make_planner(config, model.capacity)
         scheduler = SchedulerActor(scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size)
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
         tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format, model.capacity.max_model_len)
@@ -259,9 +225,8 @@ class ActorSystem:
                 for actor in (runner, scheduler, tokenizer):
                     group.start_soon(supervise, actor, self._died, self._end)
                 live = LiveRequests(config.max_num_requests, group, self._died, partial(_give_back, adapters))
-                loop = asyncio.get_running_loop()
                 self._parts = RunningParts(
-                    loop=loop,
+                    loop=asyncio.get_running_loop(),
                     model=model,
                     planner=planner,
                     scheduler=scheduler,
@@ -272,7 +237,7 @@ class ActorSystem:
                     live=live,
                 )
                 self.state = EngineState.READY
-                _resolve(started, None)
+                settle(started)
                 try:
                     await self._ending.wait()
                 finally:
@@ -319,43 +284,10 @@ class ActorSystem:
             self._end()
 
 
-class RunningParts(NamedTuple):
-    """What exists only while the engine is up."""
-
-    loop: asyncio.AbstractEventLoop
-    model: LoadedModel
-    planner: Planner
-    scheduler: SchedulerActor
-    tokenizer: TokenizerActor
-    adapters: Adapters
-    to_scheduler: Sender[ToScheduler]
-    to_tokenizer: Sender[ToTokenizer]
-    live: LiveRequests
-
-
-def _speculation(config: EngineConfig) -> Speculation | None:
-    if not config.num_speculative_tokens:
-        return None
-    return Speculation(
-        num_tokens=config.num_speculative_tokens,
-        longest=config.prompt_lookup_max,
-        shortest=config.prompt_lookup_min,
-    )
-
-
 def _give_back(adapters: Adapters, actor: RequestActor) -> None:
     """A request has ended: its adapter may leave."""
     if actor.adapter is not None:
         adapters.release(actor.adapter)
-
-
-def _resolve(started: "asyncio.Future[None]", error: BaseException | None) -> None:
-    if started.done():
-        return
-    if error is None:
-        started.set_result(None)
-    else:
-        started.set_exception(error)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

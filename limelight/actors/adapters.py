@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from limelight.actors.channel import Sender
 from limelight.actors.messages import DropAdapter, PutAdapter, ToModelRunner
+from limelight.actors.outcome import mark_heard, settle
 from limelight.actors.worker_thread import WorkerThreads
 from limelight.errors import EngineNotRunning, InvalidRequest, ModelNotFound, UnsupportedModel
 from limelight.models.loaded_model import AdapterLoader, AdapterWeights, LoadedModel
@@ -196,7 +197,7 @@ class Adapters:
     async def _put(self, adapter: _Adapter, weights: AdapterWeights) -> None:
         """Tell the runner, and wait for its answer."""
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._runner.tell(PutAdapter(adapter.id, weights, partial(_resolve, outcome)))
+        self._runner.tell(PutAdapter(adapter.id, weights, partial(settle, outcome)))
         adapter.is_known = True
         try:
             await self._outcome(outcome)
@@ -214,7 +215,7 @@ class Adapters:
             logger.error("adapter %s could not be dropped", adapter.name, exc_info=error)
         del self._by_id[adapter.id]
         if adapter.leaving is not None:
-            _resolve(adapter.leaving, error)
+            settle(adapter.leaving, error)
 
     async def _outcome(self, outcome: "asyncio.Future[T]") -> T:
         """What `outcome` becomes, unless the engine ends before."""
@@ -222,10 +223,10 @@ class Adapters:
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            outcome.add_done_callback(_heard)
+            outcome.add_done_callback(mark_heard)
             raise
         if not outcome.done():
-            outcome.add_done_callback(_heard)
+            outcome.add_done_callback(mark_heard)
             raise EngineNotRunning("the engine was stopped meanwhile")
         return outcome.result()
 
@@ -241,19 +242,3 @@ def _described(adapter: _Adapter) -> LoadedAdapter:
         num_bytes=adapter.num_bytes,
         num_requests=adapter.num_requests,
     )
-
-
-def _resolve(outcome: "asyncio.Future[None]", error: Exception | None) -> None:
-    if outcome.done():
-        return
-    if error is None:
-        outcome.set_result(None)
-    else:
-        outcome.set_exception(error)
-        outcome.exception()  # whoever waited may be gone
-
-
-def _heard(outcome: "asyncio.Future[T]") -> None:
-    """Nobody waits any more: an error in it is not to be reported as one that nobody has looked at."""
-    if not outcome.cancelled():
-        outcome.exception()

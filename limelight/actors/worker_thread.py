@@ -12,6 +12,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from limelight.actors.outcome import settle
 from limelight.errors import EngineFailed
 
 Job = Callable[[], None]
@@ -96,7 +97,7 @@ class WorkerThreads:
             while (job := self._jobs.get()) is not None:
                 job()
         finally:  # also if a job breaks its promise, or `close` would wait for ever
-            post(self._loop, _resolve, ended)
+            post(self._loop, settle, ended)
 
 
 def post(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: object) -> None:
@@ -106,11 +107,6 @@ def post(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *argument
     except RuntimeError:
         if not loop.is_closed():
             raise
-
-
-def _resolve(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], T], outcome: "asyncio.Future[T]") -> None:

@@ -1,0 +1,93 @@
+"""What exists only while an engine is up: the actors, wired to each other, and what is asked of them all together."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from limelight.actors.adapters import Adapters
+from limelight.actors.channel import Sender
+from limelight.actors.live_requests import LiveRequests
+from limelight.actors.messages import ToScheduler, ToTokenizer
+from limelight.actors.request import RequestActor
+from limelight.actors.scheduler import SchedulerActor
+from limelight.actors.scheduling.planner import Planner
+from limelight.actors.scheduling.prompt_lookup import Speculation
+from limelight.actors.tokenizer import TokenizerActor
+from limelight.admission import check_token_ids, check_types, with_seed
+from limelight.config import EngineConfig
+from limelight.generation import GenerationRequest
+from limelight.models.loaded_model import LoadedModel
+from limelight.step import Capacity
+from limelight.telemetry.statistics import EngineStatistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningParts:
+    """The parts of a running engine; all belong to the event loop `loop`."""
+
+    loop: asyncio.AbstractEventLoop
+    model: LoadedModel
+    planner: Planner
+    scheduler: SchedulerActor
+    tokenizer: TokenizerActor
+    adapters: Adapters
+    to_scheduler: Sender[ToScheduler]
+    to_tokenizer: Sender[ToTokenizer]
+    live: LiveRequests
+
+    def admit(self, request: GenerationRequest) -> RequestActor:
+        """Let a request live, or refuse it.
+
+        Raises:
+            InvalidRequest: a value can never work with this model, or the id is in use.
+            ModelNotFound: no adapter of this name is loaded.
+            Overloaded: too many live requests.
+        """
+        self.live.check(request.request_id)
+        check_types(request)
+        check_token_ids(request, self.model.capacity.vocab_size)
+        adapter = None if request.adapter is None else self.adapters.hold(request.adapter)
+        actor = RequestActor(
+            with_seed(request), self.model, self.to_tokenizer, self.to_scheduler, time.monotonic(), adapter
+        )
+        self.live.add(actor)
+        return actor
+
+    def statistics(self) -> EngineStatistics:
+        """Counts of requests, seats, pages and steps."""
+        planner, capacity = self.planner, self.model.capacity
+        return EngineStatistics(
+            num_requests=len(self.live),
+            num_running=planner.num_running,
+            num_waiting=planner.num_waiting,
+            num_seats=capacity.num_seats,
+            num_free_seats=planner.num_free_seats,
+            num_pages=capacity.num_pages,
+            num_free_pages=planner.num_free_pages,
+            num_cached_pages=planner.num_cached_pages,
+            num_preemptions=planner.num_preemptions,
+            num_steps=self.scheduler.num_steps,
+            step_seconds=self.scheduler.step_seconds,
+            prefix_queries_tokens=planner.prefix_queries_tokens,
+            prefix_hits_tokens=planner.prefix_hits_tokens,
+            num_draft_tokens=planner.num_draft_tokens,
+            num_accepted_tokens=planner.num_accepted_tokens,
+            adapters=self.adapters.described(),
+        )
+
+
+def make_planner(config: EngineConfig, capacity: Capacity) -> Planner:
+    """The planner that `config` asks for."""
+    speculation = None
+    if config.num_speculative_tokens:
+        speculation = Speculation(
+            num_tokens=config.num_speculative_tokens,
+            longest=config.prompt_lookup_max,
+            shortest=config.prompt_lookup_min,
+        )
+    return Planner(
+        capacity,
+        prefix_caching=config.enable_prefix_caching,
+        pipeline_depth=config.pipeline_depth,
+        speculation=speculation,
+    )

@@ -19,12 +19,13 @@ def default_model() -> Iterator[None]:
 
     from limelight.config import EngineConfig
     from limelight.models import loading
+    from limelight.models.source import NativeSource
 
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "_load_weights", _first_kept(loading._load_weights, _weights_asked_for))
-        patch.setattr(loading, "_text_side", _first_kept(loading._text_side, lambda path, _checkpoint: path))
+        patch.setattr(NativeSource, "load", _first_kept(NativeSource.load, _weights_asked_for))
+        patch.setattr(loading, "_text_side", _first_kept(loading._text_side, lambda path, _gguf_metadata: path))
         pool = LONGEST_CONTEXT // PAGE_TOKENS * PAGE_BYTES
         loading.load_model(
             EngineConfig(max_model_len=LONGEST_CONTEXT, kv_cache_bytes=pool), lambda _what, _fraction: None
@@ -46,6 +47,6 @@ def _first_kept(function: Callable[..., Any], asked_for: Callable[..., Any]) -> 
     return call
 
 
-def _weights_asked_for(checkpoint: Any, _kernels: Any, dtype: Any, num_positions: int, _report: Any) -> Any:
+def _weights_asked_for(source: Any, _kernels: Any, dtype: Any, num_positions: int, _report: Any) -> Any:
     """A table of more positions serves shorter contexts, too."""
-    return checkpoint.spec, dtype, num_positions <= LONGEST_CONTEXT
+    return source.outline, dtype, num_positions <= LONGEST_CONTEXT

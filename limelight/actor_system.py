@@ -219,7 +219,13 @@ class ActorSystem:
         planner = make_planner(config, model.capacity)
         scheduler = SchedulerActor(scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size)
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
-        tokenizer = TokenizerActor(tokenizer_inbox, model.vocabulary, model.chat_format, model.capacity.max_model_len)
+        tokenizer = TokenizerActor(
+            tokenizer_inbox,
+            model.vocabulary,
+            model.chat_format,
+            max_model_len=model.capacity.max_model_len,
+            vocab_size=model.capacity.vocab_size,
+        )
         try:
             async with anyio.create_task_group() as group:
                 for actor in (runner, scheduler, tokenizer):

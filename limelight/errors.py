@@ -7,6 +7,9 @@ Each class carries, as class data, the HTTP status and the `code` and `type` of 
 import copy
 from typing import ClassVar, Self
 
+MAX_MESSAGE_CHARACTERS = 4000
+"""Longest message about a model's files; ours list at most a few dozen names."""
+
 
 class LimelightError(Exception):
     """Root of the tree.
@@ -146,9 +149,16 @@ class ConfigError(LimelightError, ValueError):
 
 
 class ModelError(LimelightError):
-    """A model cannot be found, read, understood or fitted into memory."""
+    """A model cannot be found, read, understood or fitted into memory.
+
+    Messages quote names and values that stand in foreign files, so they are made fit for a line of a terminal or log:
+    what cannot be printed is escaped, and the middle of a very long one is left out.
+    """
 
     code = "model_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(_one_line(message), param=param)
 
 
 class CheckpointError(ModelError):
@@ -161,3 +171,13 @@ class UnsupportedModel(ModelError):
 
 class OutOfMemory(ModelError):
     """The model does not fit. The message holds the memory plan and the smallest change that fits."""
+
+
+def _one_line(message: str) -> str:
+    if len(message) > MAX_MESSAGE_CHARACTERS:
+        half = MAX_MESSAGE_CHARACTERS // 2
+        message = f"{message[:half]} ... {message[-half:]}"
+    if message.isprintable():
+        return message
+    # repr escapes what is not printable; backslashes and quotes stay as they are.
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)

@@ -24,6 +24,7 @@ class TokenizerActor:
     Args:
         inbox: one message per live request at most.
         max_model_len: a text that clearly has more tokens is refused without encoding all of it.
+        vocab_size: the model's tokens; a tokenizer may know more of them, which the model has no embedding for.
 
     Raises:
         RuntimeError: the system has no thread left to give.
@@ -32,12 +33,19 @@ class TokenizerActor:
     name = "tokenizer"
 
     def __init__(
-        self, inbox: Channel[ToTokenizer], vocabulary: Vocabulary, chat_format: ChatFormat, max_model_len: int
+        self,
+        inbox: Channel[ToTokenizer],
+        vocabulary: Vocabulary,
+        chat_format: ChatFormat,
+        *,
+        max_model_len: int,
+        vocab_size: int,
     ) -> None:
         self._inbox = inbox
         self._vocabulary = vocabulary
         self._chat_format = chat_format
         self._max_model_len = max_model_len
+        self._vocab_size = vocab_size
         self._threads = WorkerThreads("limelight-encode", NUM_THREADS)
 
     async def run(self) -> None:
@@ -83,7 +91,19 @@ class TokenizerActor:
                 text, add_special_tokens = self._chat_format.render(prompt), False
         self._probe(text)
         token_ids = self._vocabulary.encode(text, add_special_tokens=add_special_tokens)
+        if token_ids and max(token_ids) >= self._vocab_size:
+            param = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
+            raise self._without_embedding(max(token_ids), param)
         return Encoded(tuple(token_ids), text)
+
+    def _without_embedding(self, token_id: int, param: str) -> InvalidRequest:
+        """For a token such as Gemma 3's <image_soft_token>, which text models keep in their tokenizer only."""
+        written = self._vocabulary.token_bytes(token_id).decode(errors="replace")
+        return InvalidRequest(
+            f"the prompt has the token {written!r:.80} ({token_id}), which the tokenizer knows and the model does not: "
+            f"its ids are 0 to {self._vocab_size - 1}; leave it out",
+            param=param,
+        )
 
     def _probe(self, text: str) -> None:
         """Refuse a text that is far too long at the cost of a part of it: megabytes keep a thread busy for seconds.

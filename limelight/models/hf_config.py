@@ -13,7 +13,16 @@ from limelight.models.fields import Fields, read_config, read_json_object
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.quantization.settings import read_quantization
 from limelight.models.rope_config import read_rope
-from limelight.models.spec import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ModelSpec
+from limelight.models.spec import (
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_VOCAB,
+    MAX_WIDTH,
+    MIN_POSITIONS,
+    ModelSpec,
+)
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -43,7 +52,9 @@ def read_spec(folder: Path, stored_dtype: str = "float32") -> ModelSpec:
     num_kv_heads = _num_kv_heads(config, num_heads, defaults)
     head_dim = _head_dim(config, hidden_size, num_heads, defaults)
     vocab_size = config.integer("vocab_size", 1, MAX_VOCAB)
-    positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, defaults.max_position_embeddings)
+    positions = config.integer(
+        "max_position_embeddings", MIN_POSITIONS, MAX_POSITIONS, defaults.max_position_embeddings
+    )
     generation = generation_fields(folder)
     common = ModelSpec(
         architecture=architecture,

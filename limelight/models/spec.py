@@ -12,6 +12,8 @@ MAX_HEADS = 4096
 MAX_HEAD_DIM = 1024
 MAX_WIDTH = 2**20
 MAX_VOCAB = 2**23
+MIN_POSITIONS = 2
+"""A context for a token and the one that follows it."""
 MAX_POSITIONS = 2**31 - 1
 MAX_EXPERTS = 4096
 """Bounds on what a file may claim, far above any model, checked before anything of that size is made."""

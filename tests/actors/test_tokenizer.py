@@ -4,13 +4,14 @@ import msgspec
 import pytest
 
 from limelight.engine import Engine
-from limelight.errors import ContextLengthExceeded
+from limelight.errors import ContextLengthExceeded, InvalidRequest
 from limelight.generation import SamplingParams
 from limelight.testing import ByteVocabulary, scripted_model
 
 pytestmark = pytest.mark.anyio
 
 CONTEXT = 64
+IMAGE = 100_000
 
 
 class CountingVocabulary(ByteVocabulary):
@@ -65,3 +66,31 @@ async def test_a_text_of_one_token_too_many_is_told_its_exact_length(engine):
     async with engine:
         with pytest.raises(ContextLengthExceeded, match=f"has {CONTEXT} tokens"):
             await engine.generate("a" * (CONTEXT - 1))
+
+
+class WiderVocabulary(ByteVocabulary):
+    """A tokenizer with a token that the model has no embedding for."""
+
+    def encode(self, text, *, add_special_tokens):
+        before, image, after = text.partition("<image>")
+        encoded = super().encode(before, add_special_tokens=add_special_tokens)
+        return [*encoded, *([IMAGE] if image else []), *super().encode(after, add_special_tokens=False)]
+
+    def token_bytes(self, token_id):
+        return b"<image>" if token_id == IMAGE else super().token_bytes(token_id)
+
+
+async def test_a_token_beyond_the_embedding_is_refused_and_fails_nobody_else():
+    def load(config, report):
+        return msgspec.structs.replace(scripted_model("yes")(config, report), vocabulary=WiderVocabulary())
+
+    async with Engine("scripted", loader=load, max_model_len=CONTEXT) as engine:
+        with pytest.raises(
+            InvalidRequest, match=f"the token '<image>' .{IMAGE}., which the tokenizer knows"
+        ) as refusal:
+            await engine.generate("see <image>")
+        assert refusal.value.param == "prompt"
+        with pytest.raises(InvalidRequest, match="leave it out") as refusal:
+            await engine.chat([{"role": "user", "content": "see <image>"}])
+        assert refusal.value.param == "messages"
+        assert (await engine.generate("see", SamplingParams(max_tokens=3))).text == "yes"

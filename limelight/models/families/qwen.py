@@ -15,11 +15,31 @@ from limelight.models.families.family import (
 )
 from limelight.models.families.llama import build_layer, parameter_shapes
 from limelight.models.fields import Fields
-from limelight.models.spec import MAX_LAYERS, ModelSpec
+from limelight.models.spec import MAX_LAYERS, MAX_POSITIONS, MIN_POSITIONS, ModelSpec
+
+
+def with_plain_context(spec: ModelSpec, config: Fields) -> ModelSpec:
+    """The context that plain attention serves.
+
+    The models for a million tokens count on dual chunk attention (An et al. 2024, arXiv 2402.17463), which keeps the
+    distances between tokens within those that were trained. Attention is plain up to there, and not run beyond.
+    """
+    chunks = config.group("dual_chunk_attention_config")
+    if chunks is None:
+        return spec
+    trained = chunks.integer("original_max_position_embeddings", MIN_POSITIONS, MAX_POSITIONS)
+    if trained >= spec.max_position_embeddings:
+        return spec
+    note = (
+        f"the context is {trained:,} tokens instead of {spec.max_position_embeddings:,}: beyond that, the model needs "
+        "dual chunk attention, which Limelight does not do"
+    )
+    return msgspec.structs.replace(spec, max_position_embeddings=trained, notes=(*spec.notes, note))
 
 
 def _with_window(spec: ModelSpec, config: Fields) -> ModelSpec:
     """Qwen's sliding window: stated in every `config.json`, and mostly not in use."""
+    spec = with_plain_context(spec, config)
     window = read_window(config)
     first = config.integer("max_window_layers", 0, MAX_LAYERS, 28)
     sliding = frozenset(range(first, spec.num_layers)) if window is not None else frozenset()

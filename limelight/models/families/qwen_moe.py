@@ -8,7 +8,7 @@ import msgspec
 
 from limelight.models.experts import Experts, expert_shapes
 from limelight.models.families.family import ConfigDefaults, Family, read_activation, read_sliding_layers
-from limelight.models.families.qwen import read_window
+from limelight.models.families.qwen import read_window, with_plain_context
 from limelight.models.fields import Fields
 from limelight.models.layers import (
     Attention,
@@ -44,7 +44,7 @@ def _refine_qwen2_moe(spec: ModelSpec, config: Fields) -> ModelSpec:
     # Every other layer of those below max_window_layers, unlike in the dense models.
     sliding = frozenset(range(0, min(last, spec.num_layers), 2)) if window is not None else frozenset()
     return msgspec.structs.replace(
-        spec,
+        with_plain_context(spec, config),
         sliding_window=window,
         sliding_layers=read_sliding_layers(config, spec.num_layers, sliding),
         qkv_bias=config.flag("qkv_bias", default=True),
@@ -60,7 +60,7 @@ def _refine_qwen2_moe(spec: ModelSpec, config: Fields) -> ModelSpec:
 def _refine_qwen3_moe(spec: ModelSpec, config: Fields) -> ModelSpec:
     biases = config.flag("attention_bias", default=False)
     return msgspec.structs.replace(
-        spec,
+        with_plain_context(spec, config),
         sliding_window=read_window(config),
         qkv_bias=biases,
         output_bias=biases,

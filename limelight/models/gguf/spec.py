@@ -21,6 +21,7 @@ from limelight.models.spec import (
     MAX_POSITIONS,
     MAX_VOCAB,
     MAX_WIDTH,
+    MIN_POSITIONS,
     ModelSpec,
 )
 from limelight.models.text.sentencepiece_bpe import TokenKind
@@ -73,7 +74,7 @@ def read_gguf_spec(fields: Fields, tensors: Mapping[str, GgufTensor], factors: M
     if num_heads % num_kv_heads:
         raise metadata.refusal("attention.head_count_kv", num_kv_heads, f"it must divide head_count ({num_heads})")
     head_dim = _head_dim(metadata, hidden_size, num_heads)
-    positions = metadata.integer("context_length", 1, MAX_POSITIONS)
+    positions = metadata.integer("context_length", MIN_POSITIONS, MAX_POSITIONS)
     rotary_dim = _rotary_dim(metadata, head_dim, partial=architecture.partial_rotary)
     common = ModelSpec(
         architecture=architecture.family,

@@ -5,6 +5,7 @@ Code from a repository is never run: only classes that transformers itself bring
 """
 
 import inspect
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from limelight.models.spec import (
     MAX_POSITIONS,
     MAX_VOCAB,
     MAX_WIDTH,
+    MIN_POSITIONS,
 )
 from limelight.models.transformers_model.attention import ATTENTION
 
@@ -42,15 +44,23 @@ BOUNDS = {
 }
 MAX_NUMBER = 2**53
 """No setting of a model is a larger integer."""
+LAYERS = re.compile(r"layer|depth|num_blocks", re.IGNORECASE)
+"""What the names of settings that count layers, or up to a layer, have in them."""
+COUNTS_OF_LAYERS = frozenset({"num_hidden_layers", "num_layers", "n_layer", "n_layers"})
+MAX_ABOUT_LAYERS = 2**16
+"""Most that any other setting about layers may be."""
 SETTINGS_OF_THE_PROGRAM = frozenset(
     {
         "attn_implementation", "experts_implementation", "auto_map", "custom_pipelines", "fusion_config",
         "kernel_config", "distributed_config", "transformers_weights", "name_or_path", "output_attentions",
         "output_hidden_states", "return_dict", "use_cache", "use_return_dict", "gradient_checkpointing",
-        "torchscript", "pruned_heads", "quantization_config", "compression_config",
+        "torchscript", "pruned_heads", "quantization_config", "compression_config", "num_labels", "id2label",
+        "label2id",
     }
 )  # fmt: skip
-"""Keys of a `config.json` that say how to run or store a model and not what it is: those are ours to decide."""
+"""Keys of a `config.json` that say how to run or store a model and not what it is: those are ours to decide. Labels are
+of classifiers; transformers makes a table of as many as a file asks for.
+"""
 ATTENDING = frozenset({"full_attention", "sliding_attention", "attention"})
 """Kinds of layers that paged attention serves, as `layer_types` names them."""
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
@@ -182,19 +192,26 @@ def _makes_text(class_name: str) -> bool:
 
 def _check_numbers(fields: Fields, value: object) -> None:
     """Nothing in there asks for unlimited work: classes count, multiply and loop over what they find."""
-    pending = [value]
+    pending: list[tuple[str, object]] = [("", value)]
     while pending:
-        entry = pending.pop()
+        name, entry = pending.pop()
         if isinstance(entry, dict):
-            pending += entry.values()
+            pending += entry.items()
         elif isinstance(entry, list):
             if len(entry) > MAX_VOCAB:
                 raise CheckpointError(
                     f"{fields.source}: a list has {len(entry)} entries; at most {MAX_VOCAB} make sense"
                 )
-            pending += entry
+            pending += [(name, item) for item in entry]
+        elif isinstance(entry, int | float) and LAYERS.search(name) and abs(entry) > _most_layers(name):
+            # Before transformers sees it: its configurations make lists of so many entries.
+            raise fields.refusal(name, entry, f"it must be an integer up to {_most_layers(name)}")
         elif isinstance(entry, int) and abs(entry) > MAX_NUMBER:
             raise CheckpointError(f"{fields.source}: it holds an integer beyond 2**53, which no setting needs")
+
+
+def _most_layers(name: str) -> int:
+    return MAX_LAYERS if name in COUNTS_OF_LAYERS else MAX_ABOUT_LAYERS
 
 
 def _with_special_floats(value: Any) -> Any:
@@ -235,14 +252,18 @@ def _check_kind(fields: Fields, config: Any, model_class: Any) -> None:
 
 def _positions(fields: Fields, config: Any) -> int:
     positions = getattr(config, "max_position_embeddings", None)
-    if positions is None or positions < 1:
-        raise fields.refusal("max_position_embeddings", positions, "the model must say how long its context is")
+    if positions is None or positions < MIN_POSITIONS:
+        raise fields.refusal(
+            "max_position_embeddings", positions, f"the model must say how long its context is, {MIN_POSITIONS} or more"
+        )
     for group in _rope_groups(config):
         if group.get("rope_type") in LENGTH_DEPENDENT_ROPE:
             original = group.get("original_max_position_embeddings") or getattr(
                 config, "original_max_position_embeddings", None
             )
             positions = min(positions, original or positions)
+    if positions < MIN_POSITIONS:
+        raise fields.refusal("original_max_position_embeddings", positions, f"it must be at least {MIN_POSITIONS}")
     return int(positions)
 
 

@@ -100,3 +100,16 @@ def test_absent_fields_have_the_defaults_of_transformers(family: str, tmp_path: 
 def test_impossible_settings_are_refused(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=message):
         read_spec(write(tmp_path, **fields))
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen2_moe", "qwen3_moe"])
+def test_a_context_that_needs_dual_chunk_attention_ends_where_plain_attention_was_trained(
+    family: str, tmp_path: Path
+) -> None:
+    chunks = {"chunk_size": 262_144, "local_size": 8192, "original_max_position_embeddings": 262_144}
+    write(tmp_path, model_type=family, max_position_embeddings=1_010_000, dual_chunk_attention_config=chunks)
+    spec = read_spec(tmp_path)
+    assert spec.longest_context == spec.max_position_embeddings == 262_144
+    assert "262,144 tokens instead of 1,010,000" in spec.notes[0]
+    write(tmp_path, model_type=family, max_position_embeddings=32_768, dual_chunk_attention_config=chunks)
+    assert read_spec(tmp_path).notes == ()

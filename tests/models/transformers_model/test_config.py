@@ -111,3 +111,38 @@ def test_a_configuration_does_not_choose_how_it_is_run(tmp_path: Path) -> None:
     }
     write_config(tmp_path, **settings)
     assert_agrees(model, TransformersSource(tmp_path), Rig)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "settings"),
+    [
+        ("SmolLM3Config", {"num_hidden_layers": 2**45}),
+        ("SmolLM3Config", {"num_hidden_layers": 1e15}),
+        ("GPT2Config", {"n_layer": 2**45}),
+        ("SmolLM3Config", {"max_window_layers": 2**45}),
+    ],
+)
+def test_a_number_of_layers_is_bounded_before_anything_counts_up_to_it(
+    class_name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    config = getattr(transformers, class_name)().to_dict()
+    write_config(tmp_path, **{**config, **settings})
+    with pytest.raises(
+        CheckpointError, match=f"config.json: {next(iter(settings))} is .*; it must be an integer up to"
+    ):
+        TransformersSource(tmp_path)
+
+
+def test_a_table_of_labels_is_never_made(tmp_path: Path) -> None:
+    """transformers makes an entry for each of `num_labels`."""
+    tiny_named("GPT2Config", num_labels=3).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    write_config(tmp_path, **{**config, "num_labels": 2**50, "id2label": {"x": []}, "label2id": 1})
+    assert TransformersSource(tmp_path).outline.vocab_size == config["vocab_size"]
+
+
+@pytest.mark.parametrize("positions", [0, 1])
+def test_a_context_without_room_for_a_second_token_is_refused(positions: int, tmp_path: Path) -> None:
+    write_config(tmp_path, **{**GPT2, "n_positions": positions})
+    with pytest.raises(CheckpointError, match=f"max_position_embeddings is {positions}; .* 2 or more"):
+        TransformersSource(tmp_path)

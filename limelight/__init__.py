@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from limelight.generation import Delta as Delta
     from limelight.generation import FinishReason as FinishReason
     from limelight.generation import Generation as Generation
-    from limelight.generation import LoRARequest as LoRARequest
     from limelight.generation import SamplingParams as SamplingParams
     from limelight.generation import Usage as Usage
     from limelight.llm import LLM as LLM
+    from limelight.offline.adapters import LoRARequest as LoRARequest
     from limelight.stream import Stream as Stream
 
 __version__ = "0.1.0.dev0"
@@ -29,7 +29,7 @@ _HOMES = {
     "LimelightError": "limelight.errors",
     "LLM": "limelight.llm",
     "SamplingParams": "limelight.generation",
-    "LoRARequest": "limelight.generation",
+    "LoRARequest": "limelight.offline.adapters",
     "Delta": "limelight.generation",
     "Completion": "limelight.generation",
     "Generation": "limelight.generation",

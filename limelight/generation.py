@@ -145,20 +145,6 @@ class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
 Prompt = TextPrompt | TokensPrompt | ChatPrompt
 
 
-class LoRARequest(msgspec.Struct, frozen=True):
-    """A LoRA adapter that an offline call runs with; vLLM's class of the same name.
-
-    Attributes:
-        lora_name: what it is called here; one name stands for one path.
-        lora_int_id: vLLM's own number; nothing depends on it.
-        lora_path: a folder as peft writes it, or a hub id.
-    """
-
-    lora_name: str
-    lora_int_id: int
-    lora_path: str
-
-
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request as the engine admits it.
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, InvalidRequest, ModelError, UnsupportedField
-from limelight.generation import FinishReason, LoRARequest, SamplingParams
+from limelight.generation import FinishReason, SamplingParams
 from limelight.llm import LLM
+from limelight.offline.adapters import LoRARequest
 from limelight.step import Step
 from limelight.testing import babble, echo, scripted_engine
 

@@ -28,7 +28,7 @@ class Experts:
         self._normalize = settings.normalize
         self._chosen_first = chosen_first
         self._router = builder.projection([router], biases=spec.mlp_bias)
-        self._packed = builder.kernels.pack_experts(_read_experts(builder, settings))
+        self._packed = builder.kernels.pack_experts(_read_experts(builder))
         has_shared = settings.shared_intermediate_size is not None
         self._shared = GatedMLP(builder, name="mlp.shared_expert") if has_shared else None
         self._shared_gate = builder.projection(["mlp.shared_expert_gate"], biases=False) if has_shared else None
@@ -67,7 +67,7 @@ def expert_shapes(spec: ModelSpec, router: str = "mlp.gate") -> Shapes:
     return shapes
 
 
-def _read_experts(builder: LayerBuilder, settings: ExpertSettings) -> ExpertWeights:
+def _read_experts(builder: LayerBuilder) -> ExpertWeights:
     spec = builder.spec
 
     def read(name: str) -> Tensor:

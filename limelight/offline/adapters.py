@@ -3,9 +3,25 @@
 import threading
 from collections.abc import Sequence
 
+import msgspec
+
 from limelight.errors import InvalidRequest
-from limelight.generation import LoRARequest
 from limelight.offline.background_engine import BackgroundEngine
+
+
+class LoRARequest(msgspec.Struct, frozen=True):
+    """A LoRA adapter that an offline call runs with; vLLM's class of the same name.
+
+    Attributes:
+        lora_name: what it is called here; one name stands for one path.
+        lora_int_id: vLLM's own number; nothing depends on it.
+        lora_path: a folder as peft writes it, or a hub id.
+    """
+
+    lora_name: str
+    lora_int_id: int
+    lora_path: str
+
 
 LoRARequests = LoRARequest | Sequence[LoRARequest | None] | None
 """One for all prompts, one each, or none."""

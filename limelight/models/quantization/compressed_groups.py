@@ -14,8 +14,6 @@ FORMATS = (
     "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized",
     "mxfp4-pack-quantized",
 )  # fmt: skip
-MIXED = "mixed-precision"
-"""Each group names its own."""
 PATTERN = "re:"
 MAX_PATTERN = 1000
 REPEATED_GROUP = re.compile(r"\)[*+{]")

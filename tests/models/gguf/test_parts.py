@@ -81,8 +81,8 @@ def test_missing_parts_are_named(tmp_path: Path) -> None:
 
 
 def test_many_missing_parts_are_not_all_named(tmp_path: Path) -> None:
-    path = write_part(part(tmp_path, 1, 60_000), 0, 60_000, 1, ("t",))
-    with pytest.raises(CheckpointError, match=r"00011-of-60000\.gguf and 59989 more beside") as caught:
+    path = write_part(part(tmp_path, 1, 2_000), 0, 2_000, 1, ("t",))
+    with pytest.raises(CheckpointError, match=r"00011-of-02000\.gguf and 1989 more beside") as caught:
         GgufParts(path)
     assert len(str(caught.value)) < 500 + len(str(tmp_path))
 

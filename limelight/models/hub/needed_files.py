@@ -10,7 +10,9 @@ import msgspec
 
 from limelight.errors import CheckpointError
 from limelight.models.hub.gguf_choice import choose_gguf, gguf_models
+from limelight.models.lora import adapter_config, adapter_file
 from limelight.models.safetensors.checkpoint import INDEX, SINGLE
+from limelight.models.wording import listed
 
 TEXT = re.compile(r"[^/]+\.(json|jinja)|tokenizer\.model|merges\.txt|vocab\.txt|additional_chat_templates/[^/]+\.jinja")
 """Configuration, tokenizer and chat templates; of folders, only the one with further templates."""
@@ -19,7 +21,7 @@ MAX_TEXT_BYTES = 256 * 2**20
 SAFETENSORS = re.compile(r"(?!consolidated|adapter_model)[^/]+\.safetensors")
 """Mistral keeps a second copy of its weights as `consolidated`."""
 PICKLED = re.compile(r"[^/]+\.(bin|pth?|ckpt|pkl)")
-ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+ADAPTER = (adapter_config.CONFIG, adapter_file.WEIGHTS)
 
 
 class Needed(msgspec.Struct, frozen=True):
@@ -62,13 +64,13 @@ def needed_files(
         absent = [path for path in weights if path not in sizes]
         if absent:
             raise CheckpointError(
-                f"{repository} lacks files that its {INDEX} names: {', '.join(absent[:5])}; choose another revision"
+                f"{repository} lacks files that its {INDEX} names: {listed(absent)}; choose another revision"
             )
     elif SINGLE in sizes:
         weights = [SINGLE]
     elif len(weights) > 1:
         raise CheckpointError(
-            f"{repository} has several safetensors files ({', '.join(sorted(weights)[:5])}) but no {INDEX}; "
+            f"{repository} has several safetensors files ({listed(sorted(weights))}) but no {INDEX}; "
             "download the right one into a folder with config.json, and give that folder"
         )
     text = [path for path, size in sizes.items() if TEXT.fullmatch(path) and size <= MAX_TEXT_BYTES]
@@ -84,16 +86,16 @@ def needed_adapter_files(sizes: Mapping[str, int], repository: str) -> Needed:
     missing = [path for path in ADAPTER if path not in sizes]
     if not missing:
         return Needed(ADAPTER)
-    if "adapter_model.bin" in sizes:
+    if adapter_file.PICKLED in sizes:
         raise CheckpointError(
-            f"{repository} holds its adapter only pickled (adapter_model.bin), which can run code when opened and is "
-            "never loaded; convert it with peft's save_pretrained"
+            f"{repository} holds its adapter only pickled ({adapter_file.PICKLED}), which can run code when opened "
+            "and is never loaded; convert it with peft's save_pretrained"
         )
     raise CheckpointError(f"{repository} is no LoRA adapter: it has no {' and no '.join(missing)}")
 
 
 def _nothing_to_load(sizes: Mapping[str, int], repository: str) -> CheckpointError:
-    if "adapter_config.json" in sizes:
+    if adapter_config.CONFIG in sizes:
         return CheckpointError(
             f"{repository} is a LoRA adapter, no whole model; serve the model that it was made for and load it as an "
             "adapter"

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.kernels.interface import LowRank, LowRankPart
 from limelight.models.layers import ProjectionShape
 from limelight.models.lora.adapter_config import AdapterConfig
+from limelight.models.safetensors.shard import open_shard
 from limelight.models.wording import listed
 
 WEIGHTS = "adapter_model.safetensors"
@@ -165,7 +165,4 @@ def _open(folder: Path) -> Any:
                 "save the adapter as safetensors"
             )
         raise CheckpointError(f"{folder} holds no {WEIGHTS}; an adapter's folder needs it beside its settings")
-    try:
-        return safe_open(path, framework="pt", device="cpu")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a complete safetensors file ({error}); download it again") from error
+    return open_shard(path)

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.families.registry import family_of
 from limelight.models.fields import read_json_object
 from limelight.models.hf_config import read_sampling_defaults, read_spec
+from limelight.models.safetensors.shard import open_shard
 from limelight.models.spec import ModelSpec
 
 INDEX = "model.safetensors.index.json"
@@ -231,7 +232,4 @@ def _open(path: Path, folder: Path, index: Path | None) -> Any:
     if not path.is_file():
         listed = f", which {index.name} lists," if index else ""
         raise CheckpointError(f"{path.name}{listed} is not in {folder}; the download is incomplete, run it again")
-    try:
-        return safe_open(path, framework="pt", device="cpu")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a complete safetensors file ({error}); download it again") from error
+    return open_shard(path)

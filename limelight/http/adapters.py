@@ -17,6 +17,7 @@ from limelight.http.protocol.adapters import LOAD_DECODER, UNLOAD_DECODER
 from limelight.http.serving import Serving
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+"""What `models/hub/names.py`, of which this layer imports nothing, takes for a repository."""
 
 
 def adapter_routes(serving: Serving) -> list[HTTPRouteHandler]:

@@ -19,9 +19,9 @@ class PageChain:
 
     def __init__(self, salt: str | None, adapter: int | None = None) -> None:
         """Begin a chain that only sequences of the same salt and adapter share (ids are never given twice)."""
-        worn = b"base" if adapter is None else b"worn" + adapter.to_bytes(8)
-        tagged = b"absent" if salt is None else b"salt:" + salt.encode("utf-8", "surrogatepass")
-        self._root = blake2b(worn + tagged, digest_size=32, person=b"root").digest()
+        adapter_part = b"base" if adapter is None else b"worn" + adapter.to_bytes(8)
+        salt_part = b"absent" if salt is None else b"salt:" + salt.encode("utf-8", "surrogatepass")
+        self._root = blake2b(adapter_part + salt_part, digest_size=32, person=b"root").digest()
         self._digests: list[bytes] = []
 
     def digest(self, index: int, token_ids: Sequence[int], page_size: int) -> bytes:

@@ -36,6 +36,11 @@ class ByteProgress:
                 self._next_bytes = min(self._done_bytes + REPORTED_BYTES, self._total_bytes)
                 self._report(self._what, BytesDone(self._done_bytes, self._total_bytes, self._found_bytes))
 
+    def tell(self) -> None:
+        """Report once more, so that whoever is told can end a download that brings nothing."""
+        with self._lock:
+            self._report(self._what, BytesDone(self._done_bytes, self._total_bytes, self._found_bytes))
+
     def finish(self) -> None:
         """All of it is there."""
         self.add(self._total_bytes - self._done_bytes)

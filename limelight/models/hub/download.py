@@ -13,7 +13,7 @@ from typing import Any
 
 from limelight.errors import ModelError
 from limelight.models.hub.byte_progress import ByteProgress
-from limelight.models.hub.listing import AGENT, COMMIT, Listing, list_cached, list_remote
+from limelight.models.hub.listing import AGENT, COMMIT, Listing, list_cached, list_remote, remember
 from limelight.models.hub.names import HubName
 from limelight.models.hub.needed_files import Needed, needed_adapter_files, needed_files
 from limelight.models.hub.preview import HeaderSource
@@ -25,6 +25,8 @@ from limelight.progress import Report
 
 NUM_AT_ONCE = 4
 """Large files fetched at the same time."""
+TELL_SECONDS = 0.5
+"""A download that brings nothing still reports this often: a report may raise, which ends it."""
 
 
 class HubFiles:
@@ -196,7 +198,7 @@ class HubFiles:
         self._check_disk(total_bytes - found_bytes)
         progress = ByteProgress(self._report, f"downloading {self._name}", found_bytes, total_bytes)
         self._fetch_large(large, progress)
-        self._fetch_with_library(needed)
+        self._fetch_with_library(listing, needed)
         progress.finish()
 
     def _large_files(self, listing: Listing, paths: list[str]) -> list[LargeFile]:
@@ -236,7 +238,12 @@ class HubFiles:
             ]
             try:
                 # One that fails ends the others at once: what they have is kept.
-                wait(running, return_when=FIRST_EXCEPTION)
+                waiting = set(running)
+                while waiting:
+                    done, waiting = wait(waiting, TELL_SECONDS, FIRST_EXCEPTION)
+                    if any(future.exception() for future in done):
+                        break
+                    progress.tell()
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
@@ -244,19 +251,23 @@ class HubFiles:
         for error in sorted(filter(None, errors), key=lambda error: isinstance(error, TransferStopped)):
             raise error
 
-    def _fetch_with_library(self, needed: Needed) -> None:
-        """The rest, and the links that make a snapshot out of contents."""
+    def _fetch_with_library(self, listing: Listing, needed: Needed) -> None:
+        """The rest, and the links that make a snapshot out of contents.
+
+        Of the commit that was listed: a branch may have moved since.
+        """
         from huggingface_hub import snapshot_download
 
         snapshot_download(
             self._name.repository,
-            revision=self._revision,
+            revision=listing.commit,
             cache_dir=self._cache,
             endpoint=self._endpoint,
             allow_patterns=[glob.escape(path) for path in needed.files],
             tqdm_class=_silent_bar(),
             **AGENT,
         )
+        remember(listing, self._revision)
 
 
 class _NotCached(Exception):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import msgspec
@@ -12,6 +12,8 @@ from limelight import __version__
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_FILES = 100_000
+MAIN = "main"
+"""The branch that is meant where none is named."""
 AGENT: Any = {"library_name": "limelight", "library_version": __version__}
 """Who asks, for the hub's statistics."""
 
@@ -32,6 +34,7 @@ class Listing(msgspec.Struct, frozen=True):
     """All files of a repository at a commit.
 
     Attributes:
+        files: by path, each of which leads to below a folder on any system.
         folder: where the cache has, or will have, those files of this commit that were fetched.
         renamed_to: the repository's present id, where the one that was asked for is an old one.
         from_cache: it was read from the cache, and the hub is not to be asked for more.
@@ -74,6 +77,8 @@ def list_remote(repository: str, revision: str | None, endpoint: str | None, cac
         raise OSError(f"the answer names no commit, or more than {MAX_FILES:,} files")
     files: dict[str, RemoteFile] = {}
     for sibling in found.siblings or ():
+        if not _stays_inside(sibling.rfilename):
+            continue
         stated = sibling.lfs.sha256 if sibling.lfs is not None else ""
         files[sibling.rfilename] = RemoteFile(
             max(sibling.size or 0, 0), stated if SHA256.fullmatch(stated or "") else None
@@ -82,13 +87,28 @@ def list_remote(repository: str, revision: str | None, endpoint: str | None, cac
     return Listing(repository, found.sha, files, _storage(cache, repository) / "snapshots" / found.sha, renamed)
 
 
+def remember(listing: Listing, revision: str | None) -> None:
+    """Let the cache know which commit a branch or tag stood for, as huggingface_hub does: for when the hub is away."""
+    refs = (listing.blobs.parent / "refs").resolve()
+    path = (refs / (revision or MAIN)).resolve()
+    if path.is_relative_to(refs) and not COMMIT.fullmatch(revision or MAIN):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(listing.commit)
+
+
+def _stays_inside(path: str) -> bool:
+    """Whether `path`, below a folder, is in that folder on any system; nothing else in a listing is ever opened."""
+    parts = path.split("/")
+    return not ({"", ".", ".."} & set(parts) or "\\" in path or "\x00" in path or PureWindowsPath(path).drive)
+
+
 def list_cached(repository: str, revision: str | None, cache: Path) -> Listing | None:
     """What the cache knows of a revision; None if nothing of it was ever fetched.
 
     Names all files of the repository where a listing was kept beside them, else those that are there.
     """
     storage = _storage(cache, repository)
-    commit = _cached_commit(storage, revision or "main")
+    commit = _cached_commit(storage, revision or MAIN)
     if commit is None:
         return None
     folder = storage / "snapshots" / commit

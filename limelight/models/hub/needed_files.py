@@ -18,6 +18,8 @@ TEXT = re.compile(r"[^/]+\.(json|jinja)|tokenizer\.model|merges\.txt|vocab\.txt|
 """Configuration, tokenizer and chat templates; of folders, only the one with further templates."""
 MAX_TEXT_BYTES = 256 * 2**20
 """Far above any tokenizer. A larger JSON file is a data set, a log, or an attack."""
+MAX_TEXTS = 256
+"""Models have a dozen. A repository with many more keeps something else beside its model."""
 SAFETENSORS = re.compile(r"(?!consolidated|adapter_model)[^/]+\.safetensors")
 """Mistral keeps a second copy of its weights as `consolidated`."""
 PICKLED = re.compile(r"[^/]+\.(bin|pth?|ckpt|pkl)")
@@ -74,6 +76,11 @@ def needed_files(
             "download the right one into a folder with config.json, and give that folder"
         )
     text = [path for path, size in sizes.items() if TEXT.fullmatch(path) and size <= MAX_TEXT_BYTES]
+    if len(text) > MAX_TEXTS:
+        raise CheckpointError(
+            f"{repository} has {len(text):,} JSON and template files beside its weights, and at most {MAX_TEXTS} are "
+            "fetched with a model; download the model's own files into a folder, and give that folder"
+        )
     return Needed((*sorted(text), *weights))
 
 

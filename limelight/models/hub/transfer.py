@@ -5,6 +5,7 @@ So the large ones come through here: what has arrived stays as `SHA256.incomplet
 (an HTTP range), and the checksum decides whether the pieces fit together. Small files are left to huggingface_hub.
 """
 
+import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
@@ -19,10 +20,12 @@ LARGE_BYTES = 2**20
 MAX_HTTP_BYTES = 50 * 10**9
 """The hub gives larger files through its other protocol (Xet) only."""
 MAX_FAILURES = 5
-"""Failures in a row, without a byte between them."""
+"""Failures in a row, without a byte between them that had not arrived before."""
 RETRY_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 10.0
 """A hub that asks for more patience is left alone, and the user told."""
+LOCK_SECONDS = 0.5
+"""A wait for another process looks up this often, whether it is to end."""
 TRANSIENT = (408, 429, 500, 502, 503, 504)
 
 
@@ -79,12 +82,11 @@ def fetch_large(
         TransferStopped: it was ended early.
         HTTPError, OSError: as they come, after some retries.
     """
-    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
-
     file.blob.parent.mkdir(parents=True, exist_ok=True)
     lock.parent.mkdir(parents=True, exist_ok=True)
     found = file.arrived_bytes
-    with WeakFileLock(lock):
+    with contextlib.ExitStack() as held:
+        _acquire(held, lock, stop)
         on_bytes(file.arrived_bytes - found)  # what another process did meanwhile
         while not file.blob.exists():
             resumed = file.arrived_bytes > 0
@@ -103,6 +105,21 @@ def fetch_large(
                 )
 
 
+def _acquire(held: contextlib.ExitStack, lock: Path, stop: threading.Event) -> None:
+    """Enter `lock` into `held`, however long another process has it.
+
+    Raises:
+        TransferStopped: it was ended early.
+    """
+    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
+
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            held.enter_context(WeakFileLock(lock, timeout=LOCK_SECONDS))
+            return
+    raise TransferStopped
+
+
 def _fetch_rest(
     file: LargeFile,
     headers: Mapping[str, str],
@@ -113,7 +130,7 @@ def _fetch_rest(
     """Receive until `file.partial` has the stated size."""
     from huggingface_hub import errors
 
-    failures = 0
+    failures, furthest = 0, file.arrived_bytes
     while (before := file.arrived_bytes) < file.num_bytes or not file.partial.exists():
         failure: Exception = OSError(f"{file.path} ends after {before:,} of {file.num_bytes:,} bytes")
         try:
@@ -123,7 +140,9 @@ def _fetch_rest(
             if (status is not None and status not in TRANSIENT) or _asked_to_wait(error) > LONGEST_WAIT_SECONDS:
                 raise
             failure = error
-        failures = 0 if file.arrived_bytes > before else failures + 1
+        # Not more than before: a hub that refuses every range would be asked for the same bytes for ever.
+        failures = 0 if file.arrived_bytes > furthest else failures + 1
+        furthest = max(furthest, file.arrived_bytes)
         if failures > MAX_FAILURES:
             raise failure
         if file.arrived_bytes < file.num_bytes and stop.wait(max(retry_seconds, _asked_to_wait(failure))):

@@ -33,6 +33,8 @@ class Hub(http.server.ThreadingHTTPServer):
         cuts: each answer with a large file ends after the first of these, which is then removed.
         hold_after: answers with large files stop after so many bytes, until `release` is set.
         knows_ranges: whether a Range is honoured.
+        refuses_ranges: a Range is answered with 416.
+        moved_to: the commit of the main branch after it has been asked for once.
         lost: files that are listed and not there.
         agents: the User-Agent headers.
         corrupt: large files arrive with other bytes than their checksum says.
@@ -56,6 +58,8 @@ class Hub(http.server.ThreadingHTTPServer):
         self.hold_after: int | None = None
         self.release = threading.Event()
         self.knows_ranges = True
+        self.refuses_ranges = False
+        self.moved_to: str | None = None
         self.corrupt = False
         self.lost: set[str] = set()
         self.agents: set[str | None] = set()
@@ -98,7 +102,10 @@ class Answer(http.server.BaseHTTPRequestHandler):
             self.answer(200, json.dumps([tree_entry(name, content) for name, content in hub.files.items()]).encode())
         elif path.startswith("/api/models/"):
             siblings = [sibling(path, content) for path, content in hub.files.items()]
-            self.answer(200, json.dumps({"id": name, "sha": COMMIT, "siblings": siblings}).encode())
+            again = sum(line.startswith("GET /api/models/") for line in hub.asked) > 1
+            moved = hub.moved_to is not None and COMMIT not in path and again
+            sha = hub.moved_to if moved else COMMIT
+            self.answer(200, json.dumps({"id": name, "sha": sha, "siblings": siblings}).encode())
         elif hub.gated:
             self.answer(403, b"{}", {"X-Error-Code": "GatedRepo"})
         else:
@@ -126,6 +133,9 @@ class Answer(http.server.BaseHTTPRequestHandler):
         if self.command == "GET":
             hub.ranges.append(stated)
             hub.cdn_tokens.add(self.headers.get("Authorization"))
+        if stated and hub.refuses_ranges:
+            self.answer(416, b"")
+            return
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", stated or "") if hub.knows_ranges else None
         start = int(asked[1]) if asked else 0
         whole = len(content)

@@ -8,6 +8,8 @@ import pytest
 
 from limelight.errors import CheckpointError, ModelError
 from limelight.models.hub import resolve, resolve_adapter
+from limelight.models.hub.download import HubFiles
+from limelight.models.hub.names import HubName
 from tests.models.hub.conftest import FILES
 from tests.models.hub.hub_server import COMMIT, Hub, Reported
 
@@ -38,6 +40,29 @@ class TestHub:
         assert resolve("maker/model", "v1", reported, endpoint=hub.endpoint, cache=tmp_path) == first
         assert not any("/resolve/" in asked for asked in hub.asked)
         assert reported.calls == []
+
+    def test_a_branch_that_moves_meanwhile_gives_the_files_that_were_listed(
+        self, tmp_path: Path, hub: Hub, reported: Reported
+    ) -> None:
+        hub.moved_to = "f" * 40
+        folder = resolve("maker/model", None, reported, endpoint=hub.endpoint, cache=tmp_path)
+        assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == WANTED
+        assert (folder.parent.parent / "refs" / "main").read_text() == folder.name == COMMIT
+
+    @pytest.mark.parametrize(
+        "path", ["../../out.gguf", "/tmp/out.gguf", "a//out.gguf", "a\\..\\out.gguf", "C:out.gguf"]
+    )
+    def test_a_listed_path_that_leads_elsewhere_does_not_count(
+        self, tmp_path: Path, hub: Hub, reported: Reported, path: str
+    ) -> None:
+        hub.files = {path: b"GGUF"}
+        files = HubFiles(HubName("maker/model"), None, reported, hub.endpoint, tmp_path / "cache")
+        (tmp_path / "preview").mkdir()
+        with pytest.raises(CheckpointError, match="neither safetensors nor GGUF"):
+            files.preview(tmp_path / "preview")
+        with pytest.raises(CheckpointError, match="neither safetensors nor GGUF"):
+            files.model()
+        assert [*tmp_path.rglob("*")] == [tmp_path / "preview"]
 
     def test_without_network_the_cache_serves(self, tmp_path: Path, hub: Hub, reported: Reported) -> None:
         first = resolve("maker/model", None, reported, endpoint=hub.endpoint, cache=tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 
 from limelight.errors import CheckpointError
-from limelight.models.hub.needed_files import MAX_TEXT_BYTES, needed_adapter_files, needed_files
+from limelight.models.hub.needed_files import MAX_TEXT_BYTES, MAX_TEXTS, needed_adapter_files, needed_files
 
 
 def needed(*paths: str, selection: str | None = None, index: tuple[str, ...] = ()) -> set[str]:
@@ -34,6 +34,12 @@ def test_everything_else_stays(path: str) -> None:
 def test_a_json_file_of_unlikely_size_stays() -> None:
     sizes = {"config.json": 1, "model.safetensors": 1, "log.json": MAX_TEXT_BYTES + 1}
     assert "log.json" not in needed_files(sizes, "maker/model", None, tuple).files
+
+
+def test_a_heap_of_json_files_is_not_fetched() -> None:
+    heap = [f"results_{number}.json" for number in range(MAX_TEXTS)]
+    with pytest.raises(CheckpointError, match="has 257 JSON and template files"):
+        needed("config.json", "model.safetensors", *heap)
 
 
 def test_a_gguf_file_beside_safetensors_is_fetched_when_it_is_asked_for() -> None:

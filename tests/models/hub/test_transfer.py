@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import WeakFileLock
 
-from limelight.errors import ModelError
+from limelight.errors import EngineNotRunning, ModelError
 from limelight.models.hub import resolve
 from limelight.models.hub.transfer import LargeFile, TransferStopped, fetch_large
 from limelight.progress import BytesDone
@@ -190,3 +191,48 @@ def test_two_that_want_the_same_file_fetch_it_once(hub: Hub, transfer: Transfer)
         thread.join()
     assert hub.ranges == [None]
     assert transfer.file.blob.read_bytes() == CONTENT
+
+
+def test_a_wait_for_another_process_ends_when_it_is_told_to(transfer: Transfer) -> None:
+    ended = threading.Event()
+
+    def fetch() -> None:
+        with pytest.raises(TransferStopped):
+            transfer.run()
+        ended.set()
+
+    transfer.lock.parent.mkdir(parents=True)
+    with WeakFileLock(transfer.lock):
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        transfer.stop.set()
+        assert ended.wait(5)
+        thread.join()
+    transfer.stop.clear()
+    assert transfer.run() == CONTENT
+
+
+def test_a_hub_that_cuts_its_answers_and_refuses_the_rest_is_given_up(hub: Hub, transfer: Transfer) -> None:
+    hub.refuses_ranges, hub.cuts = True, [MIB] * 40
+    with pytest.raises(Exception, match=r"ends after 0 of|incomplete message body|peer closed"):
+        transfer.run()
+    assert len(hub.ranges) <= 12
+
+
+def test_a_report_that_raises_ends_a_download_that_brings_nothing(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is being stopped raises in its report: that must not need another byte."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 1)
+    hub.hold_after = MIB
+    seen: list[float | None] = []
+
+    def report(what: str, fraction: float | None) -> None:
+        if seen and seen[-1] == fraction:
+            raise EngineNotRunning("the engine is being stopped")
+        seen.append(fraction)
+
+    with pytest.raises(EngineNotRunning):
+        resolve("maker/model", None, report, endpoint=hub.endpoint, cache=tmp_path)
+    assert len(hub.ranges) == 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("limelight")]

@@ -581,6 +581,19 @@ async def test_guessed_tokens_are_counted_in_usage_and_statistics_and_change_no_
     assert statistics.num_steps < guessed.usage.completion_tokens
 
 
+async def test_guesses_behind_a_stop_string_are_not_counted_as_accepted() -> None:
+    async with scripted_engine("abcabcabcabcabcabcd", num_speculative_tokens=8, prompt_lookup_min=1) as engine:
+        plain = await engine.generate("x", SamplingParams(max_tokens=40, stop="bcab"))
+        prompt = "abcabcabcabcabc"
+        guessed = await engine.generate(prompt, SamplingParams(max_tokens=40, stop="cab"))
+    for generation in (plain, guessed):
+        usage = generation.usage
+        assert generation.outputs[0].stop_reason is not None
+        assert usage.accepted_prediction_tokens <= usage.completion_tokens
+    assert guessed.usage.accepted_prediction_tokens > 0
+    assert guessed.usage.rejected_prediction_tokens > 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -253,6 +253,30 @@ async def test_a_load_that_is_cancelled_changes_nothing(folder):
         assert loaded_ids(engine) == {2}
 
 
+async def test_loads_that_nobody_waits_for_any_more_are_not_read(folder):
+    """A client that asks and leaves, again and again, would else queue reads without end before those of others."""
+    entered, go_on = threading.Event(), threading.Event()
+    paths = []
+
+    def load(config, report):
+        model = loader_with_slow_files(entered, go_on)(config, report)
+        read = model.adapters.read
+        model.adapters.read = lambda path, report: (paths.append(path), read(path, report))[1]
+        return model
+
+    async with Engine("scripted", loader=load, max_loras=2) as engine:
+        for name in ("one", "two", "three"):
+            async with anyio.create_task_group() as group:
+                group.start_soon(engine.load_adapter, name, f"{folder}/../{name}")
+                await turns()
+                group.cancel_scope.cancel()
+        await anyio.to_thread.run_sync(entered.wait)
+        go_on.set()
+        await engine.load_adapter("one", folder)
+        assert paths == [f"{folder}/../one", folder]
+        assert loaded_ids(engine) == {4}
+
+
 async def test_a_load_that_is_cancelled_when_the_model_has_it_takes_it_back(folder):
     gate = Gate()
     async with scripted_engine(before_step=gate, max_loras=1) as engine:

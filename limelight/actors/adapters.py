@@ -7,6 +7,7 @@ when the last request that uses it has ended.
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -94,12 +95,14 @@ class Adapters:
             EngineNotRunning: the engine is being stopped.
         """
         adapter, loader = self._reserve(name, path)
+        given_up = threading.Event()
         try:
             if self._threads is None:
                 self._threads = WorkerThreads("limelight-adapters")
-            weights = await self._outcome(self._threads.call(partial(loader.read, path, self._report)))
+            weights = await self._outcome(self._threads.call(partial(self._read, loader, path, given_up)))
             await self._put(adapter, weights)
         except BaseException:
+            given_up.set()
             self._reserved.discard(name)
             if adapter.is_known:
                 self._drop(adapter)
@@ -188,6 +191,17 @@ class Adapters:
         self._by_id[adapter.id] = adapter
         self._reserved.add(name)
         return adapter, self._loader
+
+    def _read(self, loader: AdapterLoader, path: str, given_up: threading.Event) -> AdapterWeights:
+        """On the thread. What nobody waits for any more isn't begun, and not downloaded to its end: others queue."""
+
+        def report(what: str, fraction: float | None) -> None:
+            if given_up.is_set():
+                raise EngineNotRunning("nobody waits for this adapter any more")
+            self._report(what, fraction)
+
+        report("adapter", None)
+        return loader.read(path, report)
 
     def _publish(self, adapter: _Adapter, weights: AdapterWeights) -> None:
         adapter.rank, adapter.num_bytes = weights.rank, weights.num_bytes

@@ -154,9 +154,11 @@ class RequestActor:
             return  # drawn before the scheduler heard of the stop string, or of the request's end
         if self._cached_tokens is None:
             self._cached_tokens = generated.cached_tokens
-        self._num_drafts += generated.num_drafts
-        self._num_accepted += generated.num_accepted
+        num_before = choice.num_tokens
         delta = choice.advance(generated)
+        self._num_drafts += generated.num_drafts
+        # A stop string may end the choice before the last guess that was right: what lies behind it is not generated.
+        self._num_accepted += min(generated.num_accepted, choice.num_tokens - num_before)
         if delta.finish_reason is not None and generated.finish_reason is None:
             self._scheduler.tell(Cancel(self.request.request_id, generated.index))
         if all(choice.finished for choice in self._choices):

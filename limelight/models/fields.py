@@ -6,6 +6,7 @@ Every refusal is a `CheckpointError` that names the file, the field, the value a
 import json
 import math
 import reprlib
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,10 @@ def read_json_object(path: Path) -> dict[str, Any]:
         CheckpointError: unreadable, too large, not JSON, or not an object.
     """
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, a device read without end
+            raise CheckpointError(f"{path} is no regular file; a settings file must be one")
         if size > MAX_JSON_BYTES:
             raise CheckpointError(f"{path} has {size} bytes; a settings file has at most {MAX_JSON_BYTES}")
         value = json.loads(path.read_bytes())

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -141,4 +142,11 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
         AdapterConfig(tmp_path)
     (tmp_path / "adapter_config.json").write_text("[]")
     with pytest.raises(CheckpointError, match="must be an object"):
+        AdapterConfig(tmp_path)
+
+
+def test_settings_that_are_no_regular_file_are_not_waited_for(tmp_path: Path) -> None:
+    """A pipe would hold the reading thread, and with it the stop of its engine, until somebody writes."""
+    os.mkfifo(tmp_path / "adapter_config.json")
+    with pytest.raises(CheckpointError, match="is no regular file"):
         AdapterConfig(tmp_path)

@@ -268,9 +268,9 @@ async def test_loads_that_nobody_waits_for_any_more_are_not_read(folder):
         for name in ("one", "two", "three"):
             async with anyio.create_task_group() as group:
                 group.start_soon(engine.load_adapter, name, f"{folder}/../{name}")
+                await anyio.to_thread.run_sync(entered.wait)  # by the first one, which holds the thread from now on
                 await turns()
                 group.cancel_scope.cancel()
-        await anyio.to_thread.run_sync(entered.wait)
         go_on.set()
         await engine.load_adapter("one", folder)
         assert paths == [f"{folder}/../one", folder]

@@ -43,7 +43,7 @@ async def without_cache(prompts, sampling):
 
 @pytest.mark.slow
 async def test_whole_pages_but_never_the_last_token_come_from_the_cache():
-    lengths = (15, 16, 17, 31, 32, 33, 48)
+    lengths = (16, 17, 32, 33)  # on both sides of the end of a page, one and two of them
     prompts = [ids(length, seed=length) for length in lengths]
     expected = await without_cache(prompts, THREE)
     for step_budget in (512, 16):

@@ -29,6 +29,15 @@ from limelight.models.text.sentencepiece_bpe import TokenKind
 STOP_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 TURN_ENDS = frozenset({"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>"})
 """Control tokens that end a turn in the chat formats of known families: files seldom have `eot_token_id`."""
+NEUTRAL = {
+    "attention.clamp_kqv": 0.0,
+    "attention.max_alibi_bias": 0.0,
+    "attention.scale": 0.0,
+    "embedding_scale": 1.0,
+    "logit_scale": 1.0,
+    "residual_scale": 1.0,
+}
+"""Keys of other architectures (Granite, MPT, Command R) -> the value that changes nothing; 0 means absent, too."""
 
 
 def read_gguf_architecture(fields: Fields) -> Architecture:
@@ -65,6 +74,7 @@ def read_gguf_spec(fields: Fields, tensors: Mapping[str, GgufTensor], factors: M
     """
     architecture = read_gguf_architecture(fields)
     metadata = Metadata(fields, fields.values["general.architecture"])
+    _refuse_other_layers(metadata)
     vocab_size = tensors["token_embd.weight"].shape[0]
     if vocab_size > MAX_VOCAB:
         raise fields.refusal("number of rows of token_embd.weight", vocab_size, f"it must be at most {MAX_VOCAB}")
@@ -118,6 +128,27 @@ def read_gguf_sampling_defaults(fields: Fields) -> SamplingDefaults:
         min_p=number("general.sampling.min_p", 0.0, 1.0),
         repetition_penalty=number("general.sampling.penalty_repeat", 1e-9, 1e6),
     )
+
+
+def _refuse_other_layers(metadata: Metadata) -> None:
+    """What the layers of these families do not do must not be left out in silence.
+
+    Raises:
+        CheckpointError: a value of another type.
+        UnsupportedModel: the file asks for it.
+    """
+    if not metadata.flag("attention.causal", default=True):
+        raise UnsupportedModel(
+            f"{metadata.source}: {metadata.key('attention.causal')} is false; Limelight generates text and needs a "
+            "causal model"
+        )
+    for name, neutral in NEUTRAL.items():
+        value = metadata.number(name, -1e9, 1e9, neutral)
+        if value not in (0.0, neutral):
+            raise UnsupportedModel(
+                f"{metadata.source}: {metadata.key(name)} is {value}; Limelight's layers of this architecture do not "
+                "apply it: use the model's folder with its config.json"
+            )
 
 
 def _head_dim(metadata: Metadata, hidden_size: int, num_heads: int) -> int:

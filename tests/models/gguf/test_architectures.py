@@ -233,6 +233,27 @@ def test_experts_in_an_architecture_without_them_are_refused_by_name(tmp_path: P
         spec_of("llama", tmp_path, lambda writer: writer.add_expert_count(8))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("attention.causal", False, gguf.GGUFValueType.BOOL),
+        ("attention.clamp_kqv", 8.0, gguf.GGUFValueType.FLOAT32),
+        ("attention.max_alibi_bias", 8.0, gguf.GGUFValueType.FLOAT32),
+        ("attention.scale", 0.5, gguf.GGUFValueType.FLOAT32),
+        ("embedding_scale", 12.0, gguf.GGUFValueType.FLOAT32),
+        ("logit_scale", 0.25, gguf.GGUFValueType.FLOAT32),
+        ("residual_scale", 0.5, gguf.GGUFValueType.FLOAT32),
+    ],
+)
+def test_what_the_layers_do_not_apply_is_refused(tmp_path: Path, key: str, value: Any, kind: Any) -> None:
+    with pytest.raises(UnsupportedModel, match=rf"llama\.{key} is {str(value).lower()}; Limelight"):
+        spec_of("llama", tmp_path, lambda writer: writer.add_key_value(f"llama.{key}", value, kind))
+
+
+def test_a_scale_that_changes_nothing_is_let_be(tmp_path: Path) -> None:
+    spec_of("llama", tmp_path, lambda writer: writer.add_logit_scale(1.0))
+
+
 def test_a_partial_rotation_is_refused_where_the_family_has_none(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match=r"qwen2\.rope\.dimension_count is 4"):
         spec_of("qwen2", tmp_path, lambda writer: writer.add_rope_dimension_count(4))

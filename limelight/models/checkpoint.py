@@ -121,6 +121,22 @@ def check_parameters(checkpoint: Checkpoint, required: Mapping[str, tuple[int, .
         )
 
 
+def check_finite(tensor: Tensor, name: str, source: str) -> None:
+    """Refuse a parameter that no model can have: torch's attention on the CPU takes a row of them for zeros.
+
+    Raises:
+        CheckpointError: it holds an infinity or what is not a number, in the dtype that it has.
+    """
+    if tensor.numel() == 0:
+        return
+    low, high = tensor.aminmax()  # several times as fast as isfinite, and not a number if any value is not
+    if not (bool(low.isfinite()) and bool(high.isfinite())):
+        raise CheckpointError(
+            f"{source}: {name} holds values that are not finite in {str(tensor.dtype).removeprefix('torch.')} (its "
+            f"range is {float(low)} to {float(high)}); download it again, or use a wider dtype"
+        )
+
+
 def _adds_nothing(checkpoint: Checkpoint, name: str) -> bool:
     """Whether it is a bias of zeros: some tools give all quantised modules one, whether the model has it or not."""
     if not name.endswith(".bias") or len(checkpoint.shape(name)) != 1:

@@ -8,7 +8,7 @@ import torch
 
 from limelight.errors import ConfigError, UnsupportedModel
 from limelight.kernels.interface import Kernels
-from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
+from limelight.models.checkpoint import Checkpoint, check_finite, check_parameters, open_checkpoint
 from limelight.models.decoder import Decoder, parameter_shapes, weights_bytes
 from limelight.models.families.registry import ARCHITECTURES
 from limelight.models.fields import read_json_object
@@ -84,7 +84,9 @@ class NativeSource:
         """Read and pack every parameter."""
 
         def read(name: str) -> torch.Tensor:
-            return self._checkpoint.tensor(name).to(kernels.device, dtype)
+            tensor = self._checkpoint.tensor(name).to(kernels.device, dtype)
+            check_finite(tensor, name, str(self._checkpoint.files[0].parent))
+            return tensor
 
         with torch.inference_mode():
             return Decoder(

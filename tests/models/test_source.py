@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from limelight.errors import ConfigError, UnsupportedModel
+from limelight.errors import CheckpointError, ConfigError, UnsupportedModel
+from limelight.kernels.reference import ReferenceKernels
 from limelight.models.source import NativeSource, open_source
 from limelight.models.transformers_model.source import TransformersSource
 from tests.models.families.agreement import assert_agrees
-from tests.models.tiny_models import Rig, tiny_named
+from tests.models.tiny_models import Rig, saved, tiny_named
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -41,3 +43,26 @@ def test_native_alone_refuses_what_only_transformers_runs(tmp_path: Path) -> Non
 def test_a_gguf_file_does_not_go_through_transformers(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'model_impl is "transformers", but .*model.gguf is no model folder'):
         open_source(tmp_path / "model.gguf", "transformers")
+
+
+@pytest.mark.parametrize("model_impl", ["native", "transformers"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("parameter", ["model.layers.1.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight"])
+def test_weights_that_are_not_finite_are_refused(model_impl: str, value: float, parameter: str, tmp_path: Path) -> None:
+    """torch's attention on the CPU makes zeros of queries that are not numbers: the logits would look like any."""
+    model = tiny_named("LlamaConfig")
+    with torch.no_grad():
+        model.get_parameter(parameter).view(-1)[7] = value
+    model.save_pretrained(tmp_path)
+    source = open_source(tmp_path, model_impl)
+    with pytest.raises(CheckpointError, match=f"{parameter} holds values that are not finite in float32") as caught:
+        source.load(ReferenceKernels(torch.device("cpu")), torch.float32, 64, lambda what, part: None)
+    assert str(tmp_path) in caught.value.message
+
+
+def test_weights_too_large_for_the_dtype_are_refused(tmp_path: Path) -> None:
+    model = tiny_named("LlamaConfig")
+    with torch.no_grad():
+        model.get_parameter("model.norm.weight")[3] = 1e6
+    with pytest.raises(CheckpointError, match=r"model\.norm\.weight .* not finite in float16 .*use a wider dtype"):
+        Rig(saved(model, tmp_path), dtype=torch.float16)

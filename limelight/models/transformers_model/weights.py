@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError
-from limelight.models.checkpoint import HARMLESS
+from limelight.models.checkpoint import HARMLESS, check_finite
 from limelight.models.quantization.checkpoint import QuantizedTensors
 from limelight.models.safetensors.checkpoint import SafetensorsFiles
 from limelight.models.transformers_model.attention import set_desk
@@ -128,5 +128,6 @@ class _Lazy:
 
     def __getitem__(self, whole: EllipsisType) -> Tensor:
         tensor = self._files.tensor(self._name)
+        check_finite(tensor, self._name, str(self._files.files[0].parent))
         self._progress.advance()
         return tensor

@@ -55,7 +55,7 @@ $(TEST_MODEL_READY): $(READY)
 	@touch $@
 
 test: $(READY) $(TEST_MODEL_READY)  ## all tests that need Python only
-	GOMP_SPINCOUNT=5000 $(BIN)/python -m pytest -m "not browser" --numprocesses 2
+	$(BIN)/python -m pytest -m "not browser" --numprocesses 2
 
 test-browser: $(READY)  ## the chat page in a real browser
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \

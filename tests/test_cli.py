@@ -214,11 +214,11 @@ def test_left_out_options_leave_the_defaults_of_the_settings() -> None:
 
 
 def test_options_are_written_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """The beginning of one is not taken for it: the model of `serve` has no option before it."""
+    """The beginning of one is not taken for it."""
     with pytest.raises(SystemExit) as ended:
-        main(["serve", "--model", "auto"], loader=unreachable)
+        main(["serve", "--max-model", "auto"], loader=unreachable)
     assert ended.value.code == 2
-    assert "unrecognized arguments: --model" in capsys.readouterr().err
+    assert "unrecognized arguments: --max-model auto; did you mean --max-model-len?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("which", [[], ["serve"], ["chat"], ["generate"]])

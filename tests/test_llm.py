@@ -356,3 +356,19 @@ def test_an_adapter_that_is_not_there_fails_its_call_only(llm: LLM, tmp_path: Pa
         with pytest.raises(ModelError, match="nowhere"):
             llm.generate("hi", use_tqdm=False, lora_request=LoRARequest("one", 1, str(tmp_path / "nowhere")))
     assert llm.generate("hi", use_tqdm=False)[0].text == "Hello!"
+
+
+def test_the_engine_of_a_script_that_never_closes_it_stops_before_the_interpreter_goes() -> None:
+    script = """
+import atexit
+llm = None
+atexit.register(lambda: print(llm._background.engine.state, flush=True))
+from limelight import LLM
+from limelight.testing import scripted_engine
+llm = LLM.from_engine(scripted_engine("Hi"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "STOPPED" in done.stdout.upper()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 CONSTRAINTS = Path(__file__).resolve().parent.parent / "constraints.txt"
 CUDA_PREFIXES = ("nvidia-", "cuda-")
+SIZES = {"cpu": "about 200 MB", "cuda": "several gigabytes"}
 
 
 def pinned(package: str, constraints: Iterable[str]) -> str:
@@ -50,8 +51,8 @@ def install_command(wanted: str, offered: str, requirement: str, platform: str) 
     if wanted == "cuda" and platform == "darwin":
         raise SystemExit("TORCH=cuda: there is no CUDA build of torch for macOS; use TORCH=cpu")
     if wanted == offered:
-        # The CPU build's few dependencies come with Limelight's own, quietly; the CUDA build's are gigabytes to watch.
-        alone = ["--no-deps"] if wanted == "cpu" else []
+        # The CPU build is small, and its few dependencies come with Limelight's own; the CUDA build is worth watching.
+        alone = ["-qq", "--no-deps"] if wanted == "cpu" else []
         return ["pip", "install", "--constraint", str(CONSTRAINTS), *alone, requirement]
     backend = "cpu" if wanted == "cpu" else "auto"
     return ["uv", "pip", "install", "--python", sys.executable, "--torch-backend", backend, requirement]
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{requirement} ({wanted}) is installed")
         return
     command = install_command(wanted, offered_build(requirement), requirement, sys.platform)
-    print(f"installing {requirement} ({wanted})", flush=True)
+    print(f"installing {requirement} ({wanted}, {SIZES[wanted]})", flush=True)
     if command[0] == "uv":
         _run("pip", "install", "-qq", pinned("uv", lines))
         if installed_build(requirement) is not None:

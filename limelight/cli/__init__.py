@@ -53,7 +53,11 @@ def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = 
 
 
 def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
-    # Imported only now: `limelight --help` answers at once.
+    # Imported only now: `limelight --help` answers at once, and so does a name that is wrong.
+    if loader is None:
+        from limelight.cli.names import check_names
+
+        check_names(options)
     if options.command == "serve":
         from limelight.cli.serve import serve
 

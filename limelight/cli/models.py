@@ -183,7 +183,7 @@ def _print_details(model: Known) -> None:
     if found.memory_plan:
         print(f"\nAs `limelight serve` would divide this machine's memory now:\n{as_options(found.memory_plan)}")
     print()
-    print("runs here" if found.problem is None else printable(f"does not run here: {as_options(found.problem)}"))
+    print("runs here" if found.problem is None else printable(f"does not run: {as_options(found.problem)}"))
 
 
 def _print_supported(*, as_json: bool) -> None:

@@ -16,12 +16,18 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help=f"{MODEL_HELP} Default: SmolLM2-135M-Instruct",
     )
+    model_as_option(parser)
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
+
+
+def model_as_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--model`, for habits from other servers. It has a name of its own: the positional's default would win."""
+    parser.add_argument("--model", "-m", dest="named_model", metavar="MODEL", help="the same as MODEL")
 
 
 def engine_options(parser: argparse.ArgumentParser) -> None:
     """How the model runs."""
-    parser.allow_abbrev = False  # "serve --model NAME" must not be taken for --model-impl
+    parser.allow_abbrev = False  # "--max-model 4" is a slip, and not a short form of --max-model-len
     group = parser.add_argument_group("engine")
     group.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API. Default: its own")
     group.add_argument("--device", choices=DEVICES, default="auto", help="where to compute")

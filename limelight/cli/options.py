@@ -4,11 +4,19 @@ Reads no environment of its own: `main` hands in what it is allowed to see.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from limelight import __version__
-from limelight.cli.option_groups import MODEL_HELP, adapter_options, engine_options, model_options, sampling_options
+from limelight.cli.option_groups import (
+    MODEL_HELP,
+    adapter_options,
+    engine_options,
+    model_as_option,
+    model_options,
+    sampling_options,
+)
+from limelight.cli.unknown_options import complaint
 from limelight.config import DEVICES, DTYPES, MODEL_IMPLS
 
 DESCRIPTION = """\
@@ -76,7 +84,28 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in one line."""
+    """Complains in one line, and says what to type instead of an option that there is not; `--model` is MODEL."""
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """The options; an error ends the program."""
+        options, unknown = self.parse_known_args(args, namespace)
+        command = self._commands[options.command]
+        if unknown:
+            command.error(complaint(unknown, command._option_string_actions))  # noqa: SLF001 (our own class)
+        named: str | None = getattr(options, "named_model", None)
+        if named is not None:
+            if options.model is not None:
+                command.error(f"there are two models, {options.model} and --model {named}; give one")
+            options.model = named
+        return options
+
+    def add_subparsers(self, **settings: Any) -> Any:
+        """As argparse; remembers them."""
+        added = super().add_subparsers(**settings)
+        self._commands: Mapping[str, argparse.ArgumentParser] = added.choices
+        return added
 
     def error(self, message: str) -> NoReturn:
         """Ends the program with exit code 2."""
@@ -209,7 +238,7 @@ def _generate_command(commands: Any) -> None:
         metavar="PROMPT",
         help="the prompt; several words may go without quotes; read from standard input if left out",
     )
-    parser.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP} Default: SmolLM2-135M-Instruct")
+    parser.add_argument("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP} Default: SmolLM2-135M-Instruct")
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
     parser.add_argument("--chat", action="store_true", help="send the prompt as a user's message, by the chat template")
     parser.add_argument("--system", metavar="TEXT", help="with --chat: instructions that stand before the message")
@@ -226,6 +255,7 @@ def _models_command(commands: Any) -> None:
         MODELS_EXAMPLES,
     )
     parser.add_argument("model", nargs="?", metavar="MODEL", help=f"{MODEL_HELP} Without it: everything in the cache")
+    model_as_option(parser)
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
     parser.add_argument("--supported", action="store_true", help="list the families and formats that run, and end")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")

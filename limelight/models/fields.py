@@ -117,6 +117,11 @@ def read_config(folder: Path) -> Fields:
     """
     path = folder / "config.json"
     if not path.is_file():
+        if (folder / "adapter_config.json").is_file():
+            raise CheckpointError(
+                f"{folder} is a LoRA adapter, which runs with its base model; load that one, and this as an adapter of "
+                f"it (limelight serve BASE --lora NAME={folder})"
+            )
         raise CheckpointError(f"{folder} has no config.json; a model folder needs one, beside its *.safetensors files")
     return Fields(read_json_object(path), str(path))
 

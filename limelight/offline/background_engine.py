@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -18,6 +19,9 @@ from limelight.errors import EngineNotRunning
 from limelight.generation import Delta, Generation, GenerationRequest, SamplingParams
 
 T = TypeVar("T")
+
+EXIT_SECONDS = 2.0
+"""How long the exit of the process may wait for an engine that nobody stopped."""
 
 
 class BackgroundEngine:
@@ -54,6 +58,8 @@ class BackgroundEngine:
             self._thread.join()
             raise loop
         self._loop = loop
+        # A daemon thread that the interpreter cuts off leaves tasks behind, which complain.
+        weakref.finalize(self, _stop_at_exit, self._thread, loop, self._stopping)
         started: SimpleQueue[None] = SimpleQueue()
         self._life = asyncio.run_coroutine_threadsafe(self._live(started), self._loop)
         self._life.add_done_callback(lambda _: started.put(None))
@@ -183,6 +189,17 @@ def _run_loop(ready: SimpleQueue[asyncio.AbstractEventLoop | BaseException]) -> 
             return
         ready.put(loop)
         loop.run_forever()
+
+
+def _stop_at_exit(thread: threading.Thread, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Stops a live engine while the interpreter is whole, and waits for it, though not for long.
+
+    The thread holds the engine, so this finds it alive at the exit of the process only, and never in a forked child.
+    """
+    if thread.is_alive() and thread is not threading.current_thread():
+        with contextlib.suppress(RuntimeError):  # the loop was closed just now
+            loop.call_soon_threadsafe(stopping.set)
+        thread.join(EXIT_SECONDS)
 
 
 def _first(failures: ExceptionGroup) -> Exception:

@@ -4,9 +4,9 @@ Touches the network only for hub ids, runs no code of a repository, and opens no
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from limelight.errors import ConfigError
-from limelight.models.hub.download import HubFiles
 from limelight.models.hub.names import (
     DEFAULT_FILE,
     DEFAULT_PACKAGE,
@@ -19,6 +19,9 @@ from limelight.models.hub.names import (
     parse_name,
 )
 from limelight.progress import Report
+
+if TYPE_CHECKING:
+    from limelight.models.hub.download import HubFiles
 
 __all__ = [
     "DEFAULT_FILE", "DEFAULT_PACKAGE", "DEFAULT_REPOSITORY", "DEFAULT_SAMPLING",
@@ -53,7 +56,7 @@ def resolve(
     else:
         name = parse_name(model)
     if isinstance(name, HubName):
-        return HubFiles(name, revision, report, endpoint, cache).model()
+        return _hub_files(name, revision, report, endpoint, cache).model()
     _refuse_revision(name, revision)
     return name
 
@@ -74,9 +77,17 @@ def resolve_adapter(
     """
     name = parse_adapter_name(adapter)
     if isinstance(name, HubName):
-        return HubFiles(name, revision, report, endpoint, cache).adapter()
+        return _hub_files(name, revision, report, endpoint, cache).adapter()
     _refuse_revision(name, revision)
     return name
+
+
+def _hub_files(
+    name: HubName, revision: str | None, report: Report, endpoint: str | None, cache: Path | None
+) -> "HubFiles":
+    from limelight.models.hub.download import HubFiles  # imports torch, which a look at a name must not wait for
+
+    return HubFiles(name, revision, report, endpoint, cache)
 
 
 def _refuse_revision(path: Path, revision: str | None) -> None:

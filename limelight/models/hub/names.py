@@ -57,11 +57,13 @@ def parse_name(model: str) -> Path | HubName:
     if local is not None:
         return local
     if LOOKS_LIKE_PATH.match(model):
+        _refuse_selection_of_local(model)
         inside = FILE_OF_REPOSITORY.fullmatch(model)
         hint = f"; if you mean a file of a hub repository, write {inside[1]}:{inside[2]}" if inside else ""
         raise CheckpointError(f"{model} does not exist; give an existing model folder, a .gguf file or a hub id{hint}")
     name = HUB_NAME.fullmatch(model)
     if name is None:
+        _refuse_selection_of_local(model)
         raise CheckpointError(
             f"{reprlib.repr(model)} is neither an existing folder or .gguf file nor a hub id; "
             f"a hub id is organisation/name, such as {DEFAULT_REPOSITORY}, or organisation/name:Q4_K_M for one of "
@@ -81,6 +83,11 @@ def parse_adapter_name(adapter: str) -> Path | HubName:
         if match is None or match["selection"] is not None:
             raise CheckpointError(f"{adapter!r:.200} is no adapter on the hub; write {HUB_SCHEME}organisation/name")
         return HubName(match["repository"])
+    if local_path(adapter) is None and (LOOKS_LIKE_PATH.match(adapter) or not HUB_NAME.fullmatch(adapter)):
+        raise CheckpointError(
+            f"there is no adapter {reprlib.repr(adapter)}; give a folder that holds adapter_config.json, or a hub id "
+            "(organisation/name)"
+        )
     name = parse_name(adapter)
     if isinstance(name, HubName):
         if name.selection is not None:
@@ -122,3 +129,17 @@ def local_path(model: str) -> Path | None:
         return path if model and path.exists() else None
     except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user after ~
         return None
+
+
+def _refuse_selection_of_local(model: str) -> None:
+    """Tells someone who writes `folder:Q4_K_M` that a local file is named by its path.
+
+    Raises:
+        CheckpointError: what stands before the colon exists here.
+    """
+    place, colon, _ = model.rpartition(":")
+    if colon and local_path(place) is not None:
+        raise CheckpointError(
+            f"{model} does not exist, but {place} does; ':' selects a file of a hub repository only, so give {place} "
+            "or the path of a .gguf file in it"
+        )

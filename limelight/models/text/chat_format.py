@@ -25,6 +25,9 @@ GGUF_TOKEN_KEYS = {
     "pad_token": "padding_token_id",
 }
 
+AS_TEXT = "send the whole prompt as text instead (/v1/completions, `limelight generate`)"
+"""What to do without a chat template."""
+
 
 class JinjaChatFormat:
     """A `ChatFormat` over one Jinja template, or several by name. Renders as transformers' `apply_chat_template`.
@@ -103,11 +106,12 @@ class JinjaChatFormat:
                 return self._templates[name]
             if name in self._broken:
                 raise InvalidRequest(
-                    f"{self._broken[name]}; send the whole prompt as text to /v1/completions instead", param="messages"
+                    f"{self._broken[name]}; {AS_TEXT}",
+                    param="messages",
                 )
         known = f" (it has only {', '.join(self._templates)})" if self._templates else ""
         raise InvalidRequest(
-            f"the model has no chat template{known}; send the whole prompt as text to /v1/completions instead",
+            f"the model has no chat template{known}; {AS_TEXT}",
             param="messages",
         )
 

@@ -476,6 +476,19 @@ def test_generate_ends_quietly_when_its_reader_has_gone() -> None:
     assert errors == b"script\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("arguments", [("generate", "x"), ("models", "--supported")])
+def test_output_to_a_full_disk_is_one_line_and_no_traceback(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command(QUICK, *arguments), cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False, timeout=60
+        )
+    lines = done.stderr.decode().splitlines()
+    assert done.returncode == 1
+    assert "no space left" in lines[-1].lower()
+    assert not any("Traceback" in line for line in lines)
+
+
 def test_an_interrupt_stops_generate_with_130_and_no_traceback() -> None:
     with subprocess.Popen(
         command(SLOW, "generate", "x", "--max-tokens", "1500"),

@@ -197,6 +197,9 @@ async def test_a_load_that_fails_changes_nothing(folder, tmp_path):
             ("", folder, InvalidRequest),
             ("new\nline", folder, InvalidRequest),
             ("x" * 201, folder, InvalidRequest),
+            ("a//b", folder, InvalidRequest),
+            ("a/../b", folder, InvalidRequest),
+            ("one/", folder, InvalidRequest),
         ):
             with pytest.raises(error):
                 await engine.load_adapter(name, path)

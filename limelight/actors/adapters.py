@@ -175,6 +175,12 @@ class Adapters:
                 f"the adapter's name is {name!r:.100}; it must have 1 to {MAX_NAME_CHARACTERS} printable characters",
                 param="lora_name",
             )
+        if any(part in ("", ".", "..") for part in name.split("/")):
+            raise InvalidRequest(
+                f"the adapter's name is {name!r:.100}; between its slashes there must be more than dots, because "
+                "addresses of the API hold the name as a path",
+                param="lora_name",
+            )
         if name in self._reserved or name in self._by_name:
             raise InvalidRequest(
                 f"the name {name!r} is in use; choose another one, or unload the adapter of this name first",

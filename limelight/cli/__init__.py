@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 it failed (a model, a port), 2 the options are wrong, 130 
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,13 @@ def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = 
         # The reader of our output has gone (`| head`). Nothing can be written any more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # Standard output leads to a full disk, most likely; what is buffered cannot be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"limelight: {error.strerror}: the output, or a download, found no space left", file=sys.stderr)
+        return 1
 
 
 def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:

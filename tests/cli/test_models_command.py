@@ -102,7 +102,7 @@ class TestOne:
         (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 0}')
         code, out, _ = run(str(tmp_path))
         assert code == 1
-        assert "does not run here: " in out
+        assert "does not run: " in out
 
     def test_what_is_not_there_is_one_line(self, run: Run) -> None:
         assert run("./nowhere") == (

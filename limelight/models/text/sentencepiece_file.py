@@ -4,6 +4,7 @@ Follows `sentencepiece_model.proto` and the wire format of protocol buffers; rea
 tokens and skips the rest.
 """
 
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +60,7 @@ def _read(message: bytes) -> SentencePieceFile | None:
         if number == 1:
             entry = dict(_fields(_bytes(value)))
             pieces.append(_bytes(entry.get(1, b"")).decode())
-            scores.append(struct.unpack("<f", _bytes(entry.get(2, bytes(4))))[0])
+            scores.append(_float(entry.get(2, bytes(4))))
             kinds.append(_number(entry.get(3, TokenKind.NORMAL)))
             if len(pieces) > MAX_PIECES:
                 raise ValueError(f"it has more than {MAX_PIECES} pieces")
@@ -102,6 +103,16 @@ def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, bytes):
         return value
     raise ValueError("a field holds a number where bytes belong")
+
+
+def _float(value: int | bytes) -> float:
+    raw = _bytes(value)
+    if len(raw) != struct.calcsize("<f"):
+        raise ValueError(f"a field holds {len(raw)} bytes where a number of 4 bytes belongs")
+    number: float = struct.unpack("<f", raw)[0]
+    if math.isnan(number):
+        raise ValueError("a piece's score is not a number")
+    return number
 
 
 def _number(value: int | bytes) -> int:

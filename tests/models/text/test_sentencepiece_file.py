@@ -126,6 +126,9 @@ def test_models_of_other_rules_are_left_to_transformers(tmp_path: Path, options:
         b"\x0a\x02\x08\x01",
         b"\x0a\x02\x10\x01",
         b"\x0a\x04\x1a\x02ab",
+        b"\x0a\x06\x0a\x01a\x12\x01b",
+        b"\x0a\x0c\x0a\x01a\x11abcdefgh",
+        b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f",
         b"not a model at all",
     ],
 )

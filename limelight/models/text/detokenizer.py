@@ -8,6 +8,9 @@ import codecs
 
 from limelight.models.loaded_model import Vocabulary
 
+SURROGATE, FIRST_OF_SURROGATE = b"\xed", b"\xa0"
+"""Bytes that begin the code of half a character. UTF-8 has none, but Python's decoder waits for a third byte."""
+
 
 class Detokenizer:
     """Incremental decoder of one choice: joined pieces equal the whole text, whatever the split into tokens.
@@ -39,6 +42,9 @@ class Detokenizer:
         raw = self._pending + self._token_bytes(token_id)
         text, num_used = codecs.utf_8_decode(raw, "replace", False)
         self._pending = raw[num_used:]
+        if self._pending[:1] == SURROGATE and self._pending[1:] >= FIRST_OF_SURROGATE:
+            text += self._pending.decode("utf-8", "replace")
+            self._pending = b""
         return text
 
     def flush(self) -> str:

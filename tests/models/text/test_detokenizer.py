@@ -92,6 +92,8 @@ def split(draw: st.DrawFn) -> list[bytes]:
 
 @given(split())
 @example([b"\xed", b"\xa0", b"\x80"])
+@example([b"\xed\xa9"])
+@example([b"\xed\xbf", b"\xa0"])
 @example([b"\xf4", b"\x90", b"\x80", b"\x80"])
 @example([b"\xe0", b"\x80", b"a"])
 @example([b"\xa7", b" the"])

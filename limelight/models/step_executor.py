@@ -57,7 +57,6 @@ class TorchStepExecutor:
         """Apply the step's deltas, run it, and return what waits for its result.
 
         Raises:
-            StepFailure: the logits are not finite (raised by the returned function).
             ValueError: the step contradicts the seats.
             RuntimeError: torch failed, or `close` has been called.
         """

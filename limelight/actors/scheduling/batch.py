@@ -109,10 +109,18 @@ class Batch:
                 self._residents.advance(sequence, size, self._number)
 
     def guess(self) -> None:
-        """Add guesses to the decodes of sequences that have a `lookup`."""
+        """Add guesses to the decodes of sequences that have a `lookup`.
+
+        Lookups learn at most as many tokens in a step as it may compute: they keep up with prefill and decode, and
+        catch up in a few steps with what the prefix cache gave.
+        """
+        num_learnable = self._budget
         for chunk in self.chunks:
             sequence = chunk.sequence
-            if sequence.lookup is None or chunk.start + chunk.num_tokens != len(sequence.token_ids):
+            if sequence.lookup is None:
+                continue
+            num_learnable -= sequence.lookup.learn(sequence.token_ids, num_learnable)
+            if chunk.start + chunk.num_tokens != len(sequence.token_ids):
                 continue
             room = min(self._left, sequence.max_length - sequence.num_tokens - 1, self._num_spare_slots(sequence))
             drafts = sequence.lookup.guess(sequence.token_ids, room) if room > 0 else ()

@@ -35,12 +35,24 @@ def test_a_guess_is_what_followed_the_last_occurrence_of_the_longest_match(piece
     lookup, token_ids = PromptLookup(settings), []
     for piece in pieces:  # the sequence grows between guesses
         token_ids += piece
+        assert lookup.learn(token_ids, 1000) == len(piece) - (len(token_ids) == len(piece))
         assert lookup.guess(token_ids, most) == naive_guess(token_ids, settings, most)
 
 
-def test_tokens_never_seen_before_give_no_guess():
-    assert PromptLookup(FOUR).guess([1, 2, 3, 4], 4) == ()
-    assert PromptLookup(FOUR).guess([1], 4) == ()
+@pytest.mark.parametrize("token_ids", [[1, 2, 3, 4], [1]])
+def test_tokens_never_seen_before_give_no_guess(token_ids):
+    lookup = PromptLookup(FOUR)
+    lookup.learn(token_ids, 10)
+    assert lookup.guess(token_ids, 4) == ()
+
+
+def test_a_lookup_learns_as_much_as_it_is_told_and_guesses_when_it_knows_all():
+    lookup, token_ids = PromptLookup(FOUR), [1, 2, 3] * 4
+    assert [lookup.learn(token_ids, 5) for _ in range(2)] == [5, 5]
+    assert lookup.guess(token_ids, 4) == ()
+    assert [lookup.learn(token_ids, 5) for _ in range(2)] == [1, 0]
+    assert lookup.learn(token_ids, 0) == 0
+    assert lookup.guess(token_ids, 4) == (1, 2, 3, 1)
 
 
 def guessing(prompt=(1, 2, 3, 1, 2), *, depth=1, limits=None, **settings):
@@ -136,3 +148,18 @@ def test_at_depth_two_a_guessing_sequence_waits_for_its_result_and_others_do_not
     planner.complete(first.number, (Sampled((3, 1)), Sampled((4,))))
     third = planner.plan()
     assert [chunk.num_tokens for chunk in third.chunks] == [4 + 1, 1]
+
+
+def test_a_long_prompt_from_the_prefix_cache_is_learnt_over_several_steps():
+    """All lookups of a step together learn no more tokens than the step may compute."""
+    planner, _ = guessing((1, 2) * 80, limits=capacity(budget=64), max_tokens=1)
+    while planner.has_work:
+        step = planner.plan()
+        planner.complete(step.number, tuple(Sampled((9,)) if chunk.sample else None for chunk in step.chunks))
+    planner.add(Sequence(request_id="b", prompt_token_ids=(1, 2) * 80, sampling=SeatSampling(temperature=0.0)))
+    num_drafts = []
+    for token in (1, 2, 1):
+        step, chunk = only_chunk(planner)
+        num_drafts.append(chunk.num_drafts)
+        planner.complete(step.number, (Sampled((token,)),))
+    assert num_drafts == [0, 0, 4]

@@ -2,6 +2,11 @@
 
 A `Kernels` object is made once for a device (`select.py`) and handed to the models; it knows neither models nor actors.
 `reference.py` is the specification of every method: another implementation agrees with it within stated bounds.
+
+A forward pass touches what the methods give back through other methods alone. So kernels may compute at once, on
+tensors (`reference.py`), or *record*: then `Rows` stand for values that exist when the recorded pass is replayed, and a
+pass is run once to be recorded (`cpu/`).
+
 Shapes: `tokens` is the number of rows of the step, `sampled` the number of rows that draw a token.
 """
 
@@ -11,6 +16,25 @@ from typing import Any, Protocol
 import msgspec
 import torch
 from torch import Tensor
+
+
+Rows = Any
+"""Values of the rows of a step, [tokens or sampled, ...]: a tensor, or a value of a recording."""
+
+
+class StoredTensor(msgspec.Struct, frozen=True):
+    """A tensor as it is stored, for kernels that multiply with quantised blocks directly.
+
+    Attributes:
+        format: name of the number format ("Q4_1"; layouts in `models/gguf/blocks.py`).
+        shape: of the values, outermost first.
+        rows: uint8 [shape[0], bytes of each], shared with the file where rows need no reordering; not to be written.
+            A vector in a block format is one row.
+    """
+
+    format: str
+    shape: tuple[int, ...]
+    rows: Tensor
 
 
 class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,11 +108,11 @@ class LinearSegment(msgspec.Struct, frozen=True, kw_only=True):
     """One stored matrix of a fused projection.
 
     Attributes:
-        weight: [out, in], any float dtype. Stored quantised formats get segments of their own kind later.
+        weight: [out, in], any float dtype, or as it is stored, in one of the formats that the kernels name.
         bias: [out] or None.
     """
 
-    weight: Tensor
+    weight: Tensor | StoredTensor
     bias: Tensor | None = None
 
 
@@ -176,13 +200,19 @@ class Kernels(Protocol):
 
     device: torch.device
     page_sizes: tuple[int, ...]
+    stored_formats: frozenset[str]
+    """Formats of `StoredTensor` that `pack_linear` and `pack_embedding` take as they are."""
 
     def allocate_kv(self, layout: KVLayout) -> Any:
         """The KV pool in this implementation's own layout; opaque, indexed by layer in the calls below."""
         ...
 
-    def packs_weights(self, dtype: torch.dtype) -> bool:
-        """Whether `pack_linear` keeps a copy of a single matrix of this dtype, and not the matrix itself."""
+    def packed_bytes(self, shape: tuple[int, int], stored: torch.dtype | str) -> int:
+        """Memory that a matrix [out, in] takes once `pack_linear` has it.
+
+        Args:
+            stored: the dtype of its tensor, or the format of its `StoredTensor`.
+        """
         ...
 
     def pack_linear(self, segments: Sequence[LinearSegment]) -> Any:
@@ -193,22 +223,42 @@ class Kernels(Protocol):
         """
         ...
 
-    def linear(self, inputs: Tensor, packed: Any) -> Tensor:
+    def linear(self, inputs: Rows, packed: Any) -> Rows:
         """`inputs` [tokens, in] times a packed product -> [tokens, sum of out]."""
         ...
 
-    def add_low_rank(self, outputs: Tensor, inputs: Tensor, additions: Sequence[LowRankRows]) -> None:
+    def add_low_rank(self, outputs: Rows, inputs: Rows, additions: Sequence[LowRankRows]) -> None:
         """Add up (down x) to `outputs` [tokens, out], in place, for some rows x of `inputs` [tokens, in]."""
         ...
 
-    def embed(self, token_ids: Tensor, table: Tensor) -> Tensor:
-        """Rows of `table` [vocab, hidden] for `token_ids` [tokens] -> [tokens, hidden]."""
+    def pack_embedding(self, table: Tensor | StoredTensor, *, is_head: bool) -> tuple[Any, Any | None]:
+        """Pack the table [vocab, hidden] for `embed`, and where it is the head too, the same for `linear`.
+
+        Returns:
+            (for `embed`, for `linear` or None): one and the same memory where the kernels can.
+        """
+        ...
+
+    def embed(self, token_ids: Rows, table: Any, scale: float) -> Rows:
+        """Rows of a packed table for `token_ids` [tokens] -> [tokens, hidden], multiplied with `scale`, which is
+        rounded to the dtype of the values first, as the models were trained.
+        """
+        ...
+
+    def select_rows(self, values: Rows, rows: Rows) -> Rows:
+        """Rows number `rows` [sampled] of `values` [tokens, n] -> [sampled, n]."""
+        ...
+
+    def logits(self, values: Rows, soft_cap: float | None) -> Rows:
+        """`values` [sampled, vocab] in float32, x becoming cap * tanh(x / cap) with a cap. May overwrite `values`."""
         ...
 
     def add_norm(
-        self, hidden: Tensor, residual: Tensor | None, weight: Tensor, epsilon: float
-    ) -> tuple[Tensor, Tensor]:
+        self, hidden: Rows, residual: Rows | None, weight: Tensor, epsilon: float
+    ) -> tuple[Rows, Rows]:
         """RMSNorm of `hidden + residual` -> (normed, the sum), both [tokens, hidden] (Zhang & Sennrich 2019).
+
+        The sum may lie where `residual` was, which is not to be read any more.
 
         Args:
             weight: [hidden], in the dtype of `hidden`, or in float32: then it is multiplied with before the result is
@@ -216,11 +266,13 @@ class Kernels(Protocol):
         """
         ...
 
-    def plan(self, batch: AttentionBatch, kv: Any) -> Any:
-        """Work split of attention over `kv` for this step, shared by all layers."""
+    def plan(self, batch: Any, kv: Any) -> Any:
+        """Work split of attention over `kv` for this step, shared by all layers. `batch` is an `AttentionBatch`, or what
+        stands for it in a recording.
+        """
         ...
 
-    def rotation(self, cos: Tensor, sin: Tensor, batch: AttentionBatch) -> Any:
+    def rotation(self, cos: Tensor, sin: Tensor, batch: Any) -> Any:
         """What rotates the rows of this step, shared by all layers that use these tables.
 
         Args:
@@ -232,13 +284,13 @@ class Kernels(Protocol):
         self,
         kv: Any,
         layer: int,
-        qkv: Tensor,
+        qkv: Rows,
         rotation: Any,
         plan: Any,
         q_norm: Tensor | None,
         k_norm: Tensor | None,
         epsilon: float,
-    ) -> Tensor:
+    ) -> Rows:
         """Optional QK-norm, rotary embedding (half-split pairs), and writing keys and values to their slots.
 
         Args:
@@ -250,18 +302,18 @@ class Kernels(Protocol):
         """
         ...
 
-    def write(self, kv: Any, layer: int, keys: Tensor, values: Tensor, plan: Any) -> None:
+    def write(self, kv: Any, layer: int, keys: Rows, values: Rows, plan: Any) -> None:
         """Write keys and values, each [tokens, kv_heads, head_dim] and complete as they are, to their slots."""
         ...
 
-    def attend(self, kv: Any, layer: int, queries: Tensor, plan: Any, settings: AttentionSettings) -> Tensor:
+    def attend(self, kv: Any, layer: int, queries: Rows, plan: Any, settings: AttentionSettings) -> Rows:
         """Causal attention of `queries` over the pages of their sequences -> [tokens, heads * head_dim].
 
         Slots beyond a sequence's context may hold anything, NaN included, and never influence a result.
         """
         ...
 
-    def gate(self, gate_up: Tensor, activation: str = "silu", limit: float | None = None) -> Tensor:
+    def gate(self, gate_up: Rows, activation: str = "silu", limit: float | None = None) -> Rows:
         """activation(first half) * second half: [tokens, 2 * n] -> [tokens, n].
 
         Args:
@@ -275,7 +327,25 @@ class Kernels(Protocol):
         """Pack a layer's experts; opaque, to be multiplied with by `experts`."""
         ...
 
-    def experts(self, inputs: Tensor, chosen: Tensor, shares: Tensor, packed: Any) -> Tensor:
+    def route(self, scores: Rows, num_chosen: int, *, chosen_first: bool, normalize: bool) -> tuple[Rows, Rows]:
+        """The experts that each row takes, and its shares of them, the largest first.
+
+        Args:
+            scores: [tokens, experts].
+            chosen_first: the softmax is over the chosen scores, not over all.
+            normalize: the shares of a row are divided by their sum (they add up to one anyway if `chosen_first`).
+
+        Returns:
+            (chosen [tokens, num_chosen] integers, shares [tokens, num_chosen] float32). Of equal ones the first comes
+            first.
+        """
+        ...
+
+    def add_gated(self, outputs: Rows, scores: Rows, values: Rows) -> Rows:
+        """`outputs` + sigmoid(`scores`) * `values`: [tokens, n], [tokens, 1], [tokens, n]. May overwrite `outputs`."""
+        ...
+
+    def experts(self, inputs: Rows, chosen: Rows, shares: Rows, packed: Any) -> Rows:
         """Sum over each row's experts of share * down(gate(gate_up row)), as one grouped product per matrix.
 
         Args:
@@ -288,8 +358,9 @@ class Kernels(Protocol):
         """
         ...
 
-    def sample(self, logits: Tensor, batch: SamplingBatch) -> SampledTokens:
-        """Draw a token per row of `logits` [sampled, vocab] float32, which may be overwritten.
+    def sample(self, logits: Rows, batch: Any) -> Any:
+        """Draw a token per row of `logits` [sampled, vocab] float32, which may be overwritten. `batch` is a
+        `SamplingBatch` and the result `SampledTokens`, or what stands for them in a recording.
 
         Log-probabilities are those of the logits as given. Then, in this order: penalties, bias, and for rows with a
         temperature: temperature, top_k, top_p (over what top_k left), min_p, draw. Tokens equal to the last one that a

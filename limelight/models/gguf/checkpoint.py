@@ -9,10 +9,10 @@ as they are.
 from collections.abc import Collection
 from pathlib import Path
 
-import msgspec
 import torch
 
 from limelight.errors import CheckpointError
+from limelight.kernels.interface import StoredTensor
 from limelight.models.fields import Fields
 from limelight.models.gguf.blocks import to_float32
 from limelight.models.gguf.parts import GgufParts
@@ -23,21 +23,6 @@ from limelight.models.spec import MAX_HEAD_DIM
 
 ROW_VECTOR = ".mlp.shared_expert_gate.weight"
 """End of the name of a matrix of one row, which GGUF stores as a vector."""
-
-
-class StoredTensor(msgspec.Struct, frozen=True):
-    """A tensor as it is stored, for kernels that multiply with quantised blocks directly.
-
-    Attributes:
-        format: name of the number format ("Q4_1"; layouts in `blocks.py`).
-        shape: of the values, outermost first.
-        rows: uint8 [shape[0], bytes of each], shared with the file where rows need no reordering; not to be written.
-            A vector in a block format is one row.
-    """
-
-    format: str
-    shape: tuple[int, ...]
-    rows: torch.Tensor
 
 
 class GgufCheckpoint:

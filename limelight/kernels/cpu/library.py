@@ -1,0 +1,42 @@
+"""The compiled kernels of one variant, called through ctypes (which gives up the interpreter lock meanwhile)."""
+
+import ctypes
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int32, "l": ctypes.c_int64, "f": ctypes.c_float}
+
+
+class Function(NamedTuple):
+    """A C function: its name without the prefix, and one letter for each argument: p pointer, i int32, l int64, f
+    float.
+    """
+
+    name: str
+    arguments: str
+
+
+class Library:
+    """A loaded shared library."""
+
+    def __init__(self, variant: str, path: Path) -> None:
+        self.variant = variant
+        self._handle = ctypes.CDLL(str(path))
+        self._functions: dict[Function, Any] = {}
+
+    def call(self, function: Function, *arguments: int | float | None) -> int:
+        """Call a function that returns int."""
+        return int(self._bound(function, ctypes.c_int)(*arguments))
+
+    def call_long(self, function: Function, *arguments: int | float | None) -> int:
+        """Call a function that returns int64 or a pointer (0 for NULL)."""
+        return int(self._bound(function, ctypes.c_int64)(*arguments))
+
+    def _bound(self, function: Function, result: type) -> Any:
+        bound = self._functions.get(function)
+        if bound is None:
+            bound = self._handle[f"limelight_{function.name}"]
+            bound.argtypes = [TYPES[letter] for letter in function.arguments]
+            bound.restype = result
+            self._functions[function] = bound
+        return bound

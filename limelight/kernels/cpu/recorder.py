@@ -1,0 +1,200 @@
+"""Records operations over values that have no memory yet, then gives them memory and binds the C program.
+
+A value is rows of a step: [rows, width], with the number of rows known only when the program runs. A value's memory is
+free again after the last operation that names it, and the next value may lie there.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
+
+from limelight.kernels.cpu.library import Function, Library
+
+ALIGNMENT = 64
+NEW = Function("program_new", "")
+FREE = Function("program_free", "p")
+RUN = Function("program_run", "pp")  # program, pool or NULL
+QUANTIZE = Function("record_quantize", "ppppi")
+QUANTIZED_ROW_BYTES = Function("quantized_row_bytes", "i")
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """How many rows values have: `counter` is one int32, read while the program runs, never above `largest`."""
+
+    counter: NDArray[np.int32]
+    largest: int
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """Rows of a step, [rows, width] of `dtype`.
+
+    Attributes:
+        memory: where the value lies, for one that is filled or read outside of the pass; None: it gets a place.
+    """
+
+    rows: RowCount
+    width: int
+    dtype: np.dtype[Any]
+    memory: NDArray[Any] | None = None
+    quantized: "Value | None" = None
+    quantizer: "tuple[Operation, int] | None" = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes at most."""
+        return self.rows.largest * self.width * self.dtype.itemsize
+
+
+Argument = Value | RowCount | NDArray[Any] | Tensor | int | float | None
+
+
+@dataclass(eq=False, slots=True)
+class Operation:
+    """A C function that appends to a program, and what it is called with behind the program, its first argument."""
+
+    function: Function
+    arguments: list[Argument]
+
+
+@dataclass(slots=True)
+class Program:
+    """A recorded pass. What its operations point to lives as long as it does."""
+
+    library: Library
+    handle: int
+    num_bytes: int
+    kept: list[Any] = field(default_factory=list)
+    _finalizer: Callable[[], object] | None = None
+
+    def run(self, pool: int | None = None) -> None:
+        """Run all operations, on the threads of `pool` or on this one alone.
+
+        Raises:
+            MemoryError: the working memory of the threads cannot be had.
+        """
+        if self.library.call(RUN, self.handle, pool):
+            raise MemoryError("the working memory of a step cannot be allocated")
+
+
+class Recorder:
+    """Collects operations in order; `finish` makes the program."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self._operations: list[Operation] = []
+        self._results: list[Value] = []
+
+    def value(self, rows: RowCount, width: int, dtype: DTypeLike = np.float32) -> Value:
+        """A value that a later operation fills."""
+        return Value(rows, width, np.dtype(dtype))
+
+    def append(self, function: Function, *arguments: Argument) -> Operation:
+        """Record a call. Arrays and tensors are kept alive; None is NULL."""
+        operation = Operation(function, list(arguments))
+        self._operations.append(operation)
+        return operation
+
+    def can_quantize(self, value: Value, operation: Operation, argument: int) -> None:
+        """Say that `operation`, which fills `value`, fills its quantised rows too if argument number `argument` (now
+        None) points to memory for them.
+        """
+        value.quantizer = (operation, argument)
+
+    def quantized(self, value: Value) -> Value:
+        """The rows of `value` as int8 (`quantize.h`): made by whoever makes `value`, or by an operation of their own."""
+        if value.quantized is None:
+            row_bytes = self.library.call_long(QUANTIZED_ROW_BYTES, value.width)
+            value.quantized = self.value(value.rows, row_bytes, np.uint8)
+            if value.quantizer is None:
+                self.append(QUANTIZE, value.rows, value, value.quantized, value.width)
+            else:
+                operation, argument = value.quantizer
+                operation.arguments[argument] = value.quantized
+        return value.quantized
+
+    def keep(self, value: Value) -> None:
+        """Give `value` memory that no other value shares: it can be read after a run."""
+        self._results.append(value)
+
+    def finish(self) -> "tuple[Program, dict[Value, NDArray[Any]]]":
+        """The program, and the memory of the values that were kept, [largest rows, width] each.
+
+        Raises:
+            MemoryError: there is not enough.
+        """
+        places, num_bytes = _places(self._operations, self._results)
+        # Uninitialised: memory that no step reaches is never committed.
+        memory = np.empty(num_bytes + ALIGNMENT, np.uint8)
+        base = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
+        handle = self.library.call_long(NEW)
+        if not handle:
+            raise MemoryError("a program cannot be allocated")
+        program = Program(self.library, handle, num_bytes, [memory])
+        program._finalizer = weakref.finalize(memory, self.library.call, FREE, handle)
+        for operation in self._operations:
+            arguments = [_bound(argument, places, base, program.kept) for argument in operation.arguments]
+            if self.library.call(operation.function, handle, *arguments):
+                raise MemoryError("a program cannot be allocated")
+        results = {}
+        for value in self._results:
+            start = base - memory.ctypes.data + places[value]
+            flat = memory[start : start + value.num_bytes].view(value.dtype)
+            results[value] = flat.reshape(value.rows.largest, value.width)
+        return program, results
+
+
+def bound(rows: RowCount, memory: NDArray[Any]) -> Value:
+    """A value that lies in `memory`, [largest rows] or [largest rows, width]."""
+    return Value(rows, memory.size // rows.largest, memory.dtype, memory)
+
+
+def _bound(argument: Argument, places: dict[Value, int], base: int, kept: list[Any]) -> int | float | None:
+    if isinstance(argument, Value):
+        if argument.memory is None:
+            return base + places[argument]
+        argument = argument.memory
+    if isinstance(argument, RowCount):
+        kept.append(argument.counter)
+        return int(argument.counter.ctypes.data)
+    if isinstance(argument, np.ndarray):
+        kept.append(argument)
+        return int(argument.ctypes.data)
+    if isinstance(argument, Tensor):
+        kept.append(argument)
+        return argument.data_ptr()
+    return argument
+
+
+def _places(operations: Iterable[Operation], results: Iterable[Value]) -> tuple[dict[Value, int], int]:
+    """Offset of each value in one piece of memory, and its size: first fit, by order of appearance."""
+    first: dict[Value, int] = {}
+    last: dict[Value, int] = {}
+    index = 0
+    for index, operation in enumerate(operations):
+        for argument in operation.arguments:
+            if isinstance(argument, Value) and argument.memory is None:
+                first.setdefault(argument, index)
+                last[argument] = index
+    for value in results:
+        first[value] = 0
+        last[value] = index + 1
+    places: dict[Value, int] = {}
+    num_bytes = 0
+    for value in sorted(first, key=first.__getitem__):
+        size = -(-max(value.num_bytes, 1) // ALIGNMENT) * ALIGNMENT
+        start = 0
+        alive = [other for other in places if last[other] >= first[value] and first[other] <= last[value]]
+        for other in sorted(alive, key=places.__getitem__):
+            if places[other] - start >= size:
+                break
+            start = max(start, places[other] + -(-max(other.num_bytes, 1) // ALIGNMENT) * ALIGNMENT)
+        places[value] = start
+        num_bytes = max(num_bytes, start + size)
+    return places, num_bytes

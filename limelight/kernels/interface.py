@@ -17,7 +17,6 @@ import msgspec
 import torch
 from torch import Tensor
 
-
 Rows = Any
 """Values of the rows of a step, [tokens or sampled, ...]: a tensor, or a value of a recording."""
 
@@ -239,6 +238,10 @@ class Kernels(Protocol):
         """
         ...
 
+    def embedding_bytes(self, shape: tuple[int, int], stored: torch.dtype | str, *, is_head: bool) -> int:
+        """Memory that a table [vocab, hidden] takes once `pack_embedding` has it; `stored` as in `packed_bytes`."""
+        ...
+
     def embed(self, token_ids: Rows, table: Any, scale: float) -> Rows:
         """Rows of a packed table for `token_ids` [tokens] -> [tokens, hidden], multiplied with `scale`, which is
         rounded to the dtype of the values first, as the models were trained.
@@ -253,9 +256,7 @@ class Kernels(Protocol):
         """`values` [sampled, vocab] in float32, x becoming cap * tanh(x / cap) with a cap. May overwrite `values`."""
         ...
 
-    def add_norm(
-        self, hidden: Rows, residual: Rows | None, weight: Tensor, epsilon: float
-    ) -> tuple[Rows, Rows]:
+    def add_norm(self, hidden: Rows, residual: Rows | None, weight: Tensor, epsilon: float) -> tuple[Rows, Rows]:
         """RMSNorm of `hidden + residual` -> (normed, the sum), both [tokens, hidden] (Zhang & Sennrich 2019).
 
         The sum may lie where `residual` was, which is not to be read any more.
@@ -267,8 +268,9 @@ class Kernels(Protocol):
         ...
 
     def plan(self, batch: Any, kv: Any) -> Any:
-        """Work split of attention over `kv` for this step, shared by all layers. `batch` is an `AttentionBatch`, or what
-        stands for it in a recording.
+        """Work split of attention over `kv` for this step, shared by all layers.
+
+        `batch` is an `AttentionBatch`, or what stands for it in a recording.
         """
         ...
 

@@ -4,6 +4,7 @@ Keys and values of a layer lie in one tensor [slots, 2, kv_heads, head_dim], a p
 a token's keys and values are written, and gathered, as one piece.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from limelight.kernels.interface import (
     LowRankRows,
     SampledTokens,
     SamplingBatch,
+    StoredTensor,
 )
 from limelight.kernels.reference_attention import AttentionPlan
 
@@ -68,9 +70,10 @@ class Rotation:
 
 
 class ReferenceKernels:
-    """See `Kernels`."""
+    """See `Kernels`. Weights come as tensors in the dtype that is computed in."""
 
     page_sizes: tuple[int, ...] = (8, 16, 32, 64, 128)
+    stored_formats: frozenset[str] = frozenset()
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -82,9 +85,14 @@ class ReferenceKernels:
         layers = tuple(torch.empty(shape, dtype=layout.dtype, device=self.device) for _ in range(layout.num_layers))
         return ReferenceKV(layout, layers)
 
-    def packs_weights(self, dtype: torch.dtype) -> bool:
-        """Only float32 on the CPU gains by it."""
-        return self._packing_works and dtype == torch.float32
+    def packed_bytes(self, shape: tuple[int, ...], stored: torch.dtype | str) -> int:
+        """As much as the tensor, in whichever layout."""
+        assert isinstance(stored, torch.dtype), "no format is taken as it is stored"
+        return math.prod(shape) * stored.itemsize
+
+    def embedding_bytes(self, shape: tuple[int, int], stored: torch.dtype | str, *, is_head: bool) -> int:
+        """Twice the table where products are packed: one is looked up in, the other multiplied with."""
+        return self.packed_bytes(shape, stored) * (2 if is_head and self._packs(stored) else 1)
 
     def pack_linear(self, segments: Sequence[LinearSegment]) -> ReferenceLinear:
         """One matrix of all segments; float32 on the CPU goes into oneDNN's layout, once instead of at every product.
@@ -96,15 +104,17 @@ class ReferenceKernels:
         if len(input_sizes) != 1:
             raise ValueError(f"segments of one projection have input sizes {input_sizes}; they must be equal")
         with torch.inference_mode():
-            weights = [segment.weight for segment in segments]
+            weights = [_plain(segment.weight) for segment in segments]
             weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-            packed = self.packs_weights(weight.dtype)
+            packed = self._packs(weight.dtype)
             if packed:
                 weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKING_ROWS)  # noqa: SLF001
             return ReferenceLinear(weight, _joined_bias(segments), packed)
 
     def linear(self, inputs: Tensor, packed: ReferenceLinear) -> Tensor:
         """`inputs` [tokens, in] times a packed product -> [tokens, sum of out]."""
+        if not len(inputs):
+            return inputs.new_empty(0, packed.weight.shape[0])
         if packed.packed:
             product: Tensor = torch.ops.mkldnn._linear_pointwise(  # noqa: SLF001
                 inputs, packed.weight, packed.bias, "none", [], ""
@@ -129,9 +139,24 @@ class ReferenceKernels:
                     target.index_add_(0, rows, added)
                 first_rank += rank
 
-    def embed(self, token_ids: Tensor, table: Tensor) -> Tensor:
+    def pack_embedding(self, table: Tensor | StoredTensor, *, is_head: bool) -> tuple[Tensor, ReferenceLinear | None]:
+        """The table itself, and the same as a product."""
+        plain = _plain(table)
+        return plain, self.pack_linear([LinearSegment(weight=plain)]) if is_head else None
+
+    def embed(self, token_ids: Tensor, table: Tensor, scale: float) -> Tensor:
         """Rows of `table` [vocab, hidden] for `token_ids` [tokens] -> [tokens, hidden]."""
-        return table.index_select(0, token_ids)
+        rows = table.index_select(0, token_ids)
+        return rows if scale == 1.0 else rows.mul_(torch.tensor(scale, dtype=rows.dtype))
+
+    def select_rows(self, values: Tensor, rows: Tensor) -> Tensor:
+        """Rows number `rows` [sampled] of `values` [tokens, n] -> [sampled, n]."""
+        return values.index_select(0, rows)
+
+    def logits(self, values: Tensor, soft_cap: float | None) -> Tensor:
+        """`values` [sampled, vocab] in float32, bounded by a cap."""
+        exact = values.to(torch.float32)
+        return exact if soft_cap is None else exact.div_(soft_cap).tanh_().mul_(soft_cap)
 
     def add_norm(
         self, hidden: Tensor, residual: Tensor | None, weight: Tensor, epsilon: float
@@ -199,6 +224,20 @@ class ReferenceKernels:
         """The weights as they are, but for inputs of odd sizes, which grouped products cannot step over."""
         return msgspec.structs.replace(weights, gate_up=_aligned(weights.gate_up), down=_aligned(weights.down))
 
+    def route(self, scores: Tensor, num_chosen: int, *, chosen_first: bool, normalize: bool) -> tuple[Tensor, Tensor]:
+        """In float32, whatever the dtype of `scores` [tokens, experts]."""
+        scores = scores.float()
+        if chosen_first:
+            scores, chosen = scores.topk(num_chosen, dim=-1)
+            return chosen, scores.softmax(-1)
+        # The probabilities and not the scores are compared, as in transformers: they may be equal where scores are not.
+        shares, chosen = scores.softmax(-1).topk(num_chosen, dim=-1)
+        return chosen, shares / shares.sum(-1, keepdim=True) if normalize else shares
+
+    def add_gated(self, outputs: Tensor, scores: Tensor, values: Tensor) -> Tensor:
+        """`outputs` + sigmoid(`scores`) * `values`: [tokens, n], [tokens, 1], [tokens, n]."""
+        return outputs + scores.sigmoid() * values
+
     def experts(self, inputs: Tensor, chosen: Tensor, shares: Tensor, packed: ExpertWeights) -> Tensor:
         """Rows sorted by expert, two grouped products, and each row's results added up in the order of its choice."""
         tokens, num_chosen = chosen.shape
@@ -215,6 +254,15 @@ class ReferenceKernels:
     def sample(self, logits: Tensor, batch: SamplingBatch) -> SampledTokens:
         """Draw a token per row of `logits` [sampled, vocab] float32."""
         return reference_sampling.sample(logits, batch)
+
+    def _packs(self, stored: torch.dtype | str) -> bool:
+        """Whether products go into a layout of oneDNN's: only float32 on the CPU gains by it."""
+        return self._packing_works and stored == torch.float32
+
+
+def _plain(weight: Tensor | StoredTensor) -> Tensor:
+    assert isinstance(weight, Tensor), "no format is taken as it is stored"
+    return weight
 
 
 def _rms_norm(values: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -255,7 +303,7 @@ def _joined_bias(segments: Sequence[LinearSegment]) -> Tensor | None:
         return None
     return torch.cat(
         [
-            segment.weight.new_zeros(segment.weight.shape[0]) if segment.bias is None else segment.bias
+            _plain(segment.weight).new_zeros(segment.weight.shape[0]) if segment.bias is None else segment.bias
             for segment in segments
         ]
     )

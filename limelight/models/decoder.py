@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limelight.kernels.interface import Kernels
+from limelight.kernels.interface import Kernels, Rows
 from limelight.models.families.registry import family_of
 from limelight.models.forward_batch import ForwardBatch
-from limelight.models.layers import Layer, LayerBuilder, Projection, ReadTensor, StepState, norm_weight
+from limelight.models.layers import Block, Layer, LayerBuilder, Projection, ReadTensor, StepState, norm_weight
 from limelight.models.rope import rope_tables
 from limelight.models.spec import ModelSpec, RopeSettings
 
@@ -32,12 +32,16 @@ def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
 
 
 def weights_bytes(spec: ModelSpec, kernels: Kernels, dtype: torch.dtype) -> int:
-    """Bytes of all parameters in memory: a tied head counts twice where `kernels` pack it beside the plain table."""
-    shapes = parameter_shapes(spec)
-    num_values = sum(math.prod(shape) for shape in shapes.values())
-    if spec.tie_word_embeddings and kernels.packs_weights(dtype):
-        num_values += math.prod(shapes[EMBEDDING])
-    return num_values * dtype.itemsize
+    """Bytes of all parameters in memory."""
+    num_bytes = 0
+    for name, shape in parameter_shapes(spec).items():
+        if name == EMBEDDING:
+            num_bytes += kernels.embedding_bytes((shape[0], shape[1]), dtype, is_head=spec.tie_word_embeddings)
+        elif name.endswith(".weight") and len(shape) > 1:
+            num_bytes += math.prod(shape[:-2]) * kernels.packed_bytes((shape[-2], shape[-1]), dtype)
+        else:
+            num_bytes += math.prod(shape) * dtype.itemsize
+    return num_bytes
 
 
 class Decoder:
@@ -72,21 +76,21 @@ class Decoder:
             self._layers.append(build_layer(LayerBuilder(spec, index, read, kernels, projections)))
             on_progress((index + 1) / (spec.num_layers + 1))
         self._norm = norm_weight(read, FINAL_NORM, spec)
-        self._embedding = read(EMBEDDING)
-        # The factor is rounded to the dtype, as the models were trained.
-        scaled = spec.embedding_scale != 1.0
-        self._embedding_scale = self._embedding.new_tensor(spec.embedding_scale) if scaled else None
+        self._embedding, tied_head = kernels.pack_embedding(read(EMBEDDING), is_head=spec.tie_word_embeddings)
+        self._head: Block
         if spec.tie_word_embeddings:
-            # Kernels that pack weights hold the table twice then: one is looked up in, the other multiplied with.
-            self._head = Projection(kernels, lambda _: self._embedding, [HEAD], biases=False)
+            self._head = lambda normed, _: kernels.linear(normed, tied_head)
         else:
-            self._head = Projection(kernels, read, [HEAD], biases=False)
-            projections.append(self._head)
+            self._head = head = Projection(kernels, read, [HEAD], biases=False)
+            projections.append(head)
         self.adaptable = tuple(projection.shape for projection in projections)
         on_progress(1.0)
 
-    def forward(self, batch: ForwardBatch, kv: Any) -> Tensor:
-        """Write keys and values of all rows; logits [sampled, vocab] float32 of the rows that draw a token."""
+    def forward(self, batch: ForwardBatch, kv: Any) -> Rows:
+        """Write keys and values of all rows; logits [sampled, vocab] float32 of the rows that draw a token.
+
+        Computes or records, as the kernels do.
+        """
         kernels, spec = self._kernels, self._spec
         rotation = kernels.rotation(*self._rope, batch.attention)
         state = StepState(
@@ -98,22 +102,16 @@ class Decoder:
             else kernels.rotation(*self._local_rope, batch.attention),
             adapters=batch.adapters,
         )
-        residual: Tensor | None = None
-        hidden = kernels.embed(batch.token_ids, self._embedding)
-        if self._embedding_scale is not None:
-            hidden = hidden * self._embedding_scale
+        residual: Rows | None = None
+        hidden = kernels.embed(batch.token_ids, self._embedding, spec.embedding_scale)
         for layer in self._layers:
             hidden, residual = layer(hidden, residual, state)
         if batch.sample_rows is not None:
-            if batch.sample_rows.numel() == 0:
-                return hidden.new_empty(0, spec.vocab_size, dtype=torch.float32)
-            hidden = hidden.index_select(0, batch.sample_rows)
-            residual = None if residual is None else residual.index_select(0, batch.sample_rows)
+            hidden = kernels.select_rows(hidden, batch.sample_rows)
+            residual = None if residual is None else kernels.select_rows(residual, batch.sample_rows)
         normed, _ = kernels.add_norm(hidden, residual, self._norm, spec.rms_norm_epsilon)
-        logits = self._head(normed, dataclasses.replace(state, adapters=batch.sampled_adapters)).to(torch.float32)
-        if spec.logits_soft_cap is not None:
-            logits = logits.div_(spec.logits_soft_cap).tanh_().mul_(spec.logits_soft_cap)
-        return logits
+        outputs = self._head(normed, dataclasses.replace(state, adapters=batch.sampled_adapters))
+        return kernels.logits(outputs, spec.logits_soft_cap)
 
     def _tables(self, rope: RopeSettings, num_positions: int) -> tuple[Tensor, Tensor]:
         cos, sin = rope_tables(rope, num_positions, self._spec.max_position_embeddings)

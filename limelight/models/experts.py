@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from limelight.kernels.interface import ExpertWeights
+from limelight.kernels.interface import ExpertWeights, Rows
 from limelight.models.layers import GatedMLP, LayerBuilder, Shapes, StepState, matrix_shapes
 from limelight.models.spec import ExpertSettings, ModelSpec
 
@@ -33,22 +33,16 @@ class Experts:
         self._shared = GatedMLP(builder, name="mlp.shared_expert") if has_shared else None
         self._shared_gate = builder.projection(["mlp.shared_expert_gate"], biases=False) if has_shared else None
 
-    def __call__(self, hidden: Tensor, state: StepState) -> Tensor:
+    def __call__(self, hidden: Rows, state: StepState) -> Rows:
         """[tokens, hidden] -> [tokens, hidden]."""
-        chosen, shares = self._route(self._router(hidden, state).float())
-        outputs = self._kernels.experts(hidden, chosen, shares, self._packed)
+        kernels = self._kernels
+        chosen, shares = kernels.route(
+            self._router(hidden, state), self._num_per_token, chosen_first=self._chosen_first, normalize=self._normalize
+        )
+        outputs = kernels.experts(hidden, chosen, shares, self._packed)
         if self._shared is None or self._shared_gate is None:
             return outputs
-        return outputs + self._shared_gate(hidden, state).sigmoid() * self._shared(hidden, state)
-
-    def _route(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """[tokens, experts] float32 -> the chosen experts and their shares, both [tokens, k], the largest first."""
-        if self._chosen_first:
-            scores, chosen = scores.topk(self._num_per_token, dim=-1)
-            return chosen, scores.softmax(-1)
-        # The probabilities and not the scores are compared, as in transformers: they may be equal where scores are not.
-        shares, chosen = scores.softmax(-1).topk(self._num_per_token, dim=-1)
-        return chosen, shares / shares.sum(-1, keepdim=True) if self._normalize else shares
+        return kernels.add_gated(outputs, self._shared_gate(hidden, state), self._shared(hidden, state))
 
 
 def expert_shapes(spec: ModelSpec, router: str = "mlp.gate") -> Shapes:

@@ -1,13 +1,14 @@
 """Step -> tensors. Reads the seats, changes nothing, and knows no model; warm-up goes the same way."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import torch
 from torch import Tensor
 
-from limelight.kernels.interface import AttentionBatch
-from limelight.models.layers import ActiveAdapter
+from limelight.kernels.interface import AttentionBatch, Kernels, Rows
+from limelight.models.layers import Adapters
 from limelight.models.lora.active_adapters import active_adapters
 from limelight.models.lora.adapter_file import AdapterWeights
 from limelight.models.seats import Seats
@@ -15,26 +16,26 @@ from limelight.step import Chunk
 
 
 class ForwardBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Input of one forward pass.
+    """Input of one forward pass, or what stands for it in a recording.
 
     Attributes:
         token_ids: [tokens] int64.
-        attention: where the rows sit.
+        attention: where the rows sit, an `AttentionBatch` unless the pass is recorded.
         sample_rows: [sampled] int64, rows whose logits are wanted, in chunk order (with guesses, several of a chunk);
             None for all rows.
         adapters: of the step, with their rows among all.
         sampled_adapters: the same among the rows whose logits are wanted.
     """
 
-    token_ids: Tensor
-    attention: AttentionBatch
-    sample_rows: Tensor | None
-    adapters: tuple[ActiveAdapter, ...] = ()
-    sampled_adapters: tuple[ActiveAdapter, ...] = ()
+    token_ids: Rows
+    attention: Any
+    sample_rows: Rows | None
+    adapters: Adapters | None = None
+    sampled_adapters: Adapters | None = None
 
 
 def build_forward_batch(
-    chunks: tuple[Chunk, ...], seats: Seats, page_size: int, adapters: Mapping[int, AdapterWeights]
+    chunks: tuple[Chunk, ...], seats: Seats, page_size: int, kernels: Kernels, adapters: Mapping[int, AdapterWeights]
 ) -> ForwardBatch:
     """Tensors for `chunks` (at least one), whose pages are in the seats already.
 
@@ -67,7 +68,7 @@ def build_forward_batch(
         pages = page_table[chunk_of_row, positions // page_size]
 
     sample_rows = _sample_rows(chunks)
-    active, sampled = active_adapters(chunks, seats.adapters, sample_rows, adapters, device)
+    active, sampled = active_adapters(chunks, seats.adapters, sample_rows, kernels, adapters)
     return ForwardBatch(
         token_ids=_token_ids(chunks, seats, seat_index, first_rows, num_tokens),
         attention=AttentionBatch(

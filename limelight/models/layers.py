@@ -1,16 +1,17 @@
 """Building blocks of decoders: projections, attention with rotary positions, gated MLP, the usual order of a layer.
 They own weights, never a sequence.
 
-A `StepState` carries what all layers of one step share; every kernel is called through it.
+A `StepState` carries what all layers of one step share. Rows of a step are touched through the kernels alone, so that
+a pass can be recorded.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from limelight.kernels.interface import AttentionSettings, Kernels, LinearSegment, LowRank, LowRankRows
+from limelight.kernels.interface import AttentionSettings, Kernels, LinearSegment, Rows
 from limelight.models.spec import ModelSpec
 
 ReadTensor = Callable[[str], Tensor]
@@ -32,16 +33,19 @@ class StepState:
     plan: Any
     rotation: Any
     local_rotation: Any
-    adapters: tuple["ActiveAdapter", ...] = ()
+    adapters: "Adapters | None" = None
 
 
-class ActiveAdapter(NamedTuple):
-    """An adapter of this step: its rows ([rows] int64, None for all), and by the first name of a projection what it
-    adds there.
-    """
+class Adapters(Protocol):
+    """The adapters of the rows of a step."""
 
-    rows: Tensor | None
-    products: Mapping[str, LowRank]
+    def add_to(self, projection: str, outputs: Rows, inputs: Rows) -> None:
+        """Add what they give for `inputs` [rows, in] to `outputs` [rows, out], in place.
+
+        Args:
+            projection: the first of its names.
+        """
+        ...
 
 
 class ProjectionShape(NamedTuple):
@@ -52,10 +56,10 @@ class ProjectionShape(NamedTuple):
     num_inputs: int
 
 
-Block = Callable[[Tensor, StepState], Tensor]
+Block = Callable[[Rows, StepState], Rows]
 """[tokens, hidden] -> [tokens, hidden]: half a layer, without its norm."""
 
-Layer = Callable[[Tensor, Tensor | None, StepState], tuple[Tensor, Tensor]]
+Layer = Callable[[Rows, Rows | None, StepState], tuple[Rows, Rows]]
 """(hidden, residual, state) -> (hidden, residual), all [tokens, hidden]; their sum is what the layer gives. Residual is
 None before the first layer. Writes the layer's keys and values."""
 
@@ -106,16 +110,11 @@ class Projection:
         self._kernels = kernels
         self._packed = kernels.pack_linear(segments)
 
-    def __call__(self, inputs: Tensor, state: StepState) -> Tensor:
+    def __call__(self, inputs: Rows, state: StepState) -> Rows:
         """[tokens, in] -> [tokens, sum of widths]."""
         outputs = self._kernels.linear(inputs, self._packed)
-        if state.adapters:
-            name = self.shape.names[0]
-            additions = [
-                LowRankRows(rows=rows, product=products[name]) for rows, products in state.adapters if name in products
-            ]
-            if additions:
-                self._kernels.add_low_rank(outputs, inputs, additions)
+        if state.adapters is not None:
+            state.adapters.add_to(self.shape.names[0], outputs, inputs)
         return outputs
 
 
@@ -146,7 +145,7 @@ class Attention:
         self._q_norm = builder.norm("self_attn.q_norm") if spec.qk_norm else None
         self._k_norm = builder.norm("self_attn.k_norm") if spec.qk_norm else None
 
-    def __call__(self, hidden: Tensor, state: StepState) -> Tensor:
+    def __call__(self, hidden: Rows, state: StepState) -> Rows:
         """[tokens, hidden] -> [tokens, hidden]; writes this layer's keys and values."""
         rotation = state.local_rotation if self._is_local else state.rotation
         qkv = self._qkv(hidden, state)
@@ -169,7 +168,7 @@ class GatedMLP:
         self._gate_up = builder.projection([f"{name}.{matrix}" for matrix in matrices], biases=biases)
         self._down = builder.projection([f"{name}.down_proj"], biases=biases)
 
-    def __call__(self, hidden: Tensor, state: StepState) -> Tensor:
+    def __call__(self, hidden: Rows, state: StepState) -> Rows:
         """[tokens, hidden] -> [tokens, hidden]."""
         return self._down(self._kernels.gate(self._gate_up(hidden, state), self._activation), state)
 
@@ -186,7 +185,7 @@ class PreNormLayer:
         self._mlp_norm = builder.norm("post_attention_layernorm")
         self._mlp = mlp
 
-    def __call__(self, hidden: Tensor, residual: Tensor | None, state: StepState) -> tuple[Tensor, Tensor]:
+    def __call__(self, hidden: Rows, residual: Rows | None, state: StepState) -> tuple[Rows, Rows]:
         """See `Layer`."""
         normed, residual = self._kernels.add_norm(hidden, residual, self._attention_norm, self._epsilon)
         hidden = self._attention(normed, state)

@@ -43,6 +43,7 @@ class TorchStepExecutor:
     ) -> None:
         """Take over weights and pages; `adapters` are the loaded ones by id, and may change between steps."""
         self._model: Model | None = model
+        self._kernels = kernels
         self._kv = kv
         self._adapters = {} if adapters is None else adapters
         self._page_size = capacity.page_size
@@ -65,7 +66,7 @@ class TorchStepExecutor:
         self._apply_deltas(step)
         if not step.chunks:
             return tuple
-        batch = build_forward_batch(step.chunks, self._seats, self._page_size, self._adapters)
+        batch = build_forward_batch(step.chunks, self._seats, self._page_size, self._kernels, self._adapters)
         logits = self._model.forward(batch, self._kv)
         sampling = [chunk for chunk in step.chunks if chunk.sample]
         drawn = self._sampler.draw(step.number, logits, sampling) if sampling else None

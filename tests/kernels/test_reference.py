@@ -1,5 +1,7 @@
 """The reference kernels against formulas written out in float64, one number at a time."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -49,7 +51,7 @@ def test_without_packing_the_product_is_the_same(kernels: ReferenceKernels, monk
     packed = kernels.linear(inputs, kernels.pack_linear([LinearSegment(weight=weight)]))
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", missing)
     plain = ReferenceKernels(torch.device("cpu"))
-    assert not plain.packs_weights(torch.float32)
+    assert plain.embedding_bytes((12, 16), torch.float32, is_head=True) == plain.packed_bytes((12, 16), torch.float32)
     product = plain.pack_linear([LinearSegment(weight=weight)])
     assert product.weight is weight
     close(plain.linear(inputs, product), packed)
@@ -86,7 +88,50 @@ def test_gate_is_silu_of_the_first_half_times_the_second(kernels: ReferenceKerne
 
 def test_embedding_looks_rows_up(kernels: ReferenceKernels) -> None:
     table = random(9, 4)
-    assert torch.equal(kernels.embed(torch.tensor([8, 0, 0]), table), torch.stack((table[8], table[0], table[0])))
+    packed, head = kernels.pack_embedding(table, is_head=False)
+    assert head is None
+    looked_up = torch.stack((table[8], table[0], table[0]))
+    assert torch.equal(kernels.embed(torch.tensor([8, 0, 0]), packed, 1.0), looked_up)
+    assert torch.equal(kernels.embed(torch.tensor([8, 0, 0]), packed, 3.0), looked_up * 3)
+    assert torch.equal(packed, random(9, 4))
+
+
+def test_the_factor_of_the_embedding_is_rounded_to_the_dtype(kernels: ReferenceKernels) -> None:
+    table = torch.ones(2, 4, dtype=torch.bfloat16)
+    looked_up = kernels.embed(torch.tensor([1]), table, math.sqrt(2304 + 0.3))
+    assert torch.equal(looked_up, torch.full((1, 4), math.sqrt(2304 + 0.3), dtype=torch.bfloat16))
+
+
+def test_the_table_is_a_head_too(kernels: ReferenceKernels) -> None:
+    table, hidden = random(9, 16), random(3, 16, seed=2)
+    _, head = kernels.pack_embedding(table, is_head=True)
+    close(kernels.linear(hidden, head), hidden @ table.T)
+    assert kernels.linear(hidden[:0], head).shape == (0, 9)
+
+
+def test_logits_are_exact_numbers_within_the_cap(kernels: ReferenceKernels) -> None:
+    values = random(3, 5) * 20
+    capped = kernels.logits(values.clone(), 7.0)
+    close(capped, 7.0 * torch.tanh(values / 7.0))
+    assert kernels.logits(values.bfloat16(), None).dtype == torch.float32
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_routing_takes_the_best_experts_and_their_shares(kernels: ReferenceKernels, normalize: bool) -> None:
+    scores = random(6, 8)
+    everything = scores.softmax(-1)
+    chosen, shares = kernels.route(scores, 3, chosen_first=False, normalize=normalize)
+    assert torch.equal(chosen, scores.argsort(descending=True)[:, :3])
+    picked = everything.gather(1, chosen)
+    close(shares, picked / picked.sum(1, keepdim=True) if normalize else picked)
+    chosen_first, own = kernels.route(scores, 3, chosen_first=True, normalize=normalize)
+    assert torch.equal(chosen_first, chosen)
+    close(own, scores.gather(1, chosen).softmax(-1))
+
+
+def test_a_gate_of_one_score_per_row_scales_what_is_added(kernels: ReferenceKernels) -> None:
+    outputs, scores, values = random(4, 6, seed=1), random(4, 1, seed=2), random(4, 6, seed=3)
+    close(kernels.add_gated(outputs, scores, values), outputs + values / (1 + torch.exp(-scores)))
 
 
 def test_the_reference_serves_the_cpu() -> None:

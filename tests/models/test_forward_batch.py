@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from limelight.kernels.reference import ReferenceKernels
 from limelight.models.forward_batch import ForwardBatch, build_forward_batch
 from limelight.models.seats import Seats
 from limelight.step import Chunk
@@ -14,7 +15,7 @@ def built(*chunks: Chunk, last_tokens: tuple[int, ...] = (0, 0, 0, 0)) -> Forwar
     seats = Seats(4, 8, PAGE_SIZE, torch.device("cpu"))
     seats.append_pages(chunks)
     seats.last_tokens.copy_(torch.tensor(last_tokens))
-    return build_forward_batch(chunks, seats, PAGE_SIZE, {})
+    return build_forward_batch(chunks, seats, PAGE_SIZE, ReferenceKernels(torch.device("cpu")), {})
 
 
 def test_prefill_and_decode_lie_one_after_the_other() -> None:

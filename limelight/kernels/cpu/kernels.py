@@ -82,6 +82,10 @@ class CpuKernels:
         """One packed matrix serves both: a row is read out of it as well as multiplied with."""
         return linear.pack_embedding(self.library, table, is_head=is_head)
 
+    def embedding_bytes(self, shape: tuple[int, int], stored: torch.dtype | str, *, is_head: bool) -> int:
+        """Memory that a table [vocab, hidden] takes once packed, whether it is the head too or not."""
+        return linear.packed_bytes(shape, stored)
+
     def pack_experts(self, weights: ExpertWeights) -> experts.PackedExperts:
         """Each expert's matrices as `pack_linear` packs them."""
         return experts.pack_experts(self.library, weights)

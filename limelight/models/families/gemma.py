@@ -11,9 +11,9 @@ import math
 import re
 
 import msgspec
-from torch import Tensor
 
 from limelight.errors import UnsupportedModel
+from limelight.kernels.interface import Rows
 from limelight.models.families import llama
 from limelight.models.families.family import (
     ConfigDefaults,
@@ -73,7 +73,7 @@ class GemmaLayer:
         self._mlp = GatedMLP(builder)
         self._mlp_output_norm = builder.norm("post_feedforward_layernorm")
 
-    def __call__(self, hidden: Tensor, residual: Tensor | None, state: StepState) -> tuple[Tensor, Tensor]:
+    def __call__(self, hidden: Rows, residual: Rows | None, state: StepState) -> tuple[Rows, Rows]:
         """See `Layer`."""
         add_norm, epsilon = self._kernels.add_norm, self._epsilon
         normed, residual = add_norm(hidden, residual, self._attention_norm, epsilon)

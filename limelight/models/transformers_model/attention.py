@@ -149,7 +149,7 @@ class PagedAttender:
         if value_dim < self.head_dim:
             values = pad(values, (0, self.head_dim - value_dim))
         self.kernels.write(self.kv, layer, self._rows(keys), self._rows(values), self.plan)
-        attended = self.kernels.attend(self.kv, layer, self._rows(queries), self.plan, settings)
+        attended: Tensor = self.kernels.attend(self.kv, layer, self._rows(queries), self.plan, settings)
         attended = attended.view(1, len(attended), queries.shape[1], self.head_dim)[..., :value_dim]
         return attended.to(queries.dtype).contiguous()
 

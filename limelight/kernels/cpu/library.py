@@ -24,13 +24,17 @@ class Library:
         self._handle = ctypes.CDLL(str(path))
         self._functions: dict[Function, Any] = {}
 
-    def call(self, function: Function, *arguments: int | float | None) -> int:
+    def call(self, function: Function, *arguments: float | None) -> int:
         """Call a function that returns int."""
         return int(self._bound(function, ctypes.c_int)(*arguments))
 
-    def call_long(self, function: Function, *arguments: int | float | None) -> int:
+    def call_long(self, function: Function, *arguments: float | None) -> int:
         """Call a function that returns int64 or a pointer (0 for NULL)."""
         return int(self._bound(function, ctypes.c_int64)(*arguments))
+
+    def call_text(self, function: Function, *arguments: float | None) -> str:
+        """Call a function that returns a string of C."""
+        return ctypes.string_at(self.call_long(function, *arguments)).decode()
 
     def _bound(self, function: Function, result: type) -> Any:
         bound = self._functions.get(function)

@@ -5,8 +5,8 @@ free again after the last operation that names it, and the next value may lie th
 """
 
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,15 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from limelight.kernels.cpu.library import Function, Library
+from limelight.kernels.cpu.threads import ThreadPool
 
 ALIGNMENT = 64
 NEW = Function("program_new", "")
 FREE = Function("program_free", "p")
-RUN = Function("program_run", "pp")  # program, pool or NULL
+RUN = Function("program_run", "pp")
+NUM_OPERATIONS = Function("program_num_operations", "p")
+OPERATION_NAME = Function("program_operation_name", "pi")
+PROFILE = Function("program_profile", "ppp")
 QUANTIZE = Function("record_quantize", "ppppi")
 QUANTIZED_ROW_BYTES = Function("quantized_row_bytes", "i")
 
@@ -63,24 +67,48 @@ class Operation:
     arguments: list[Argument]
 
 
-@dataclass(slots=True)
 class Program:
-    """A recorded pass. What its operations point to lives as long as it does."""
+    """A recorded pass.
 
-    library: Library
-    handle: int
-    num_bytes: int
-    kept: list[Any] = field(default_factory=list)
-    _finalizer: Callable[[], object] | None = None
+    Attributes:
+        num_bytes: of the values' memory.
+        kept: what the operations point to; lives as long as the program does.
+    """
 
-    def run(self, pool: int | None = None) -> None:
+    def __init__(self, library: Library, num_bytes: int) -> None:
+        """A program without operations.
+
+        Raises:
+            MemoryError: there is not enough.
+        """
+        self.library = library
+        self.num_bytes = num_bytes
+        self.kept: list[Any] = []
+        self.handle = library.call_long(NEW)
+        if not self.handle:
+            raise MemoryError("a program cannot be allocated")
+        weakref.finalize(self, library.call, FREE, self.handle)
+
+    def run(self, pool: ThreadPool | None = None) -> None:
         """Run all operations, on the threads of `pool` or on this one alone.
 
         Raises:
             MemoryError: the working memory of the threads cannot be had.
         """
-        if self.library.call(RUN, self.handle, pool):
+        if self.library.call(RUN, self.handle, pool.handle if pool else None):
             raise MemoryError("the working memory of a step cannot be allocated")
+
+    def profile(self, pool: ThreadPool | None = None) -> list[tuple[str, float]]:
+        """Run once; name of each operation in order, and the seconds that it took.
+
+        Raises:
+            MemoryError: as `run`.
+        """
+        seconds = np.zeros(self.library.call(NUM_OPERATIONS, self.handle), np.float64)
+        if self.library.call(PROFILE, self.handle, pool.handle if pool else None, seconds.ctypes.data):
+            raise MemoryError("the working memory of a step cannot be allocated")
+        names = (self.library.call_text(OPERATION_NAME, self.handle, index) for index in range(len(seconds)))
+        return list(zip(names, seconds.tolist(), strict=True))
 
 
 class Recorder:
@@ -108,7 +136,7 @@ class Recorder:
         value.quantizer = (operation, argument)
 
     def quantized(self, value: Value) -> Value:
-        """The rows of `value` as int8 (`quantize.h`): made by whoever makes `value`, or by an operation of their own."""
+        """The rows of `value` as int8 (`quantize.h`), made by whoever makes `value` or by an operation of their own."""
         if value.quantized is None:
             row_bytes = self.library.call_long(QUANTIZED_ROW_BYTES, value.width)
             value.quantized = self.value(value.rows, row_bytes, np.uint8)
@@ -133,14 +161,11 @@ class Recorder:
         # Uninitialised: memory that no step reaches is never committed.
         memory = np.empty(num_bytes + ALIGNMENT, np.uint8)
         base = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
-        handle = self.library.call_long(NEW)
-        if not handle:
-            raise MemoryError("a program cannot be allocated")
-        program = Program(self.library, handle, num_bytes, [memory])
-        program._finalizer = weakref.finalize(memory, self.library.call, FREE, handle)
+        program = Program(self.library, num_bytes)
+        program.kept.append(memory)
         for operation in self._operations:
             arguments = [_bound(argument, places, base, program.kept) for argument in operation.arguments]
-            if self.library.call(operation.function, handle, *arguments):
+            if self.library.call(operation.function, program.handle, *arguments):
                 raise MemoryError("a program cannot be allocated")
         results = {}
         for value in self._results:
@@ -186,15 +211,21 @@ def _places(operations: Iterable[Operation], results: Iterable[Value]) -> tuple[
         first[value] = 0
         last[value] = index + 1
     places: dict[Value, int] = {}
+    alive: list[Value] = []
     num_bytes = 0
     for value in sorted(first, key=first.__getitem__):
-        size = -(-max(value.num_bytes, 1) // ALIGNMENT) * ALIGNMENT
+        alive = [other for other in alive if last[other] >= first[value]]
         start = 0
-        alive = [other for other in places if last[other] >= first[value] and first[other] <= last[value]]
         for other in sorted(alive, key=places.__getitem__):
-            if places[other] - start >= size:
+            if places[other] - start >= _size(value):
                 break
-            start = max(start, places[other] + -(-max(other.num_bytes, 1) // ALIGNMENT) * ALIGNMENT)
+            start = max(start, places[other] + _size(other))
         places[value] = start
-        num_bytes = max(num_bytes, start + size)
+        alive.append(value)
+        num_bytes = max(num_bytes, start + _size(value))
     return places, num_bytes
+
+
+def _size(value: Value) -> int:
+    """Memory set aside: at least a byte, and whole lines of the cache."""
+    return -(-max(value.num_bytes, 1) // ALIGNMENT) * ALIGNMENT

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.cpu.recorder import Argument, Recorder, RowCount, Value
+from limelight.kernels.cpu.threads import ThreadPool
 
 
 def row_count(num_rows: int, largest: int | None = None) -> RowCount:
@@ -16,7 +17,7 @@ def row_count(num_rows: int, largest: int | None = None) -> RowCount:
 
 
 def run_recorded(
-    library: Library, record: Callable[[Recorder], Sequence[Value]], pool: int | None = None
+    library: Library, record: Callable[[Recorder], Sequence[Value]], pool: ThreadPool | None = None
 ) -> list[NDArray[Any]]:
     """Record with `record`, run, and give back the rows of the values that it returned."""
     recorder = Recorder(library)
@@ -34,7 +35,7 @@ def run_recorded(
 
 
 def run_operation(
-    library: Library, function: Function, *arguments: Argument, pool: int | None = None
+    library: Library, function: Function, *arguments: Argument, pool: ThreadPool | None = None
 ) -> list[NDArray[Any]]:
     """Run one operation alone; gives back the rows of its arguments that are values, in their order."""
 

@@ -1,14 +1,16 @@
 /* See program.h. */
 #include "program.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "pool.h"
 
 struct Program {
-    char *bytes;              /* the operations, one after the other, each aligned to CACHE_LINE */
-    size_t num_bytes, capacity;
-    size_t *starts;
-    int32_t num_operations, operations_capacity;
+    const Operation **operations; /* each in memory of its own, aligned to CACHE_LINE */
+    int32_t num_operations, capacity;
     size_t scratch_bytes;
 };
 
@@ -16,46 +18,55 @@ EXPORT Program *limelight_program_new(void) { return calloc(1, sizeof(Program));
 
 EXPORT void limelight_program_free(Program *program) {
     if (!program) return;
-    free(program->bytes);
-    free(program->starts);
+    for (int32_t i = 0; i < program->num_operations; i++) free((void *)program->operations[i]);
+    free(program->operations);
     free(program);
 }
 
+static size_t whole_lines(size_t bytes) { return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE; }
+
 int program_append(Program *program, const Operation *operation, size_t bytes, size_t scratch_bytes) {
-    size_t rounded = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    if (program->num_bytes + rounded > program->capacity) {
-        size_t capacity = 2 * (program->num_bytes + rounded);
-        char *moved = realloc(program->bytes, capacity);
+    if (program->num_operations == program->capacity) {
+        int32_t capacity = 2 * program->capacity + 64;
+        const Operation **moved = realloc(program->operations, (size_t)capacity * sizeof *moved);
         if (!moved) return -1;
-        program->bytes = moved;
+        program->operations = moved;
         program->capacity = capacity;
     }
-    if (program->num_operations == program->operations_capacity) {
-        int32_t capacity = 2 * program->operations_capacity + 64;
-        size_t *moved = realloc(program->starts, (size_t)capacity * sizeof *moved);
-        if (!moved) return -1;
-        program->starts = moved;
-        program->operations_capacity = capacity;
-    }
-    memcpy(program->bytes + program->num_bytes, operation, bytes);
-    program->starts[program->num_operations++] = program->num_bytes;
-    program->num_bytes += rounded;
+    void *copy = aligned_alloc(CACHE_LINE, whole_lines(bytes));
+    if (!copy) return -1;
+    memcpy(copy, operation, bytes);
+    program->operations[program->num_operations++] = copy;
     if (scratch_bytes > program->scratch_bytes) program->scratch_bytes = scratch_bytes;
     return 0;
 }
 
+static Work work_of(const Program *program, int32_t first, int32_t count) {
+    return (Work){program->operations + first, count, whole_lines(program->scratch_bytes)};
+}
+
 /* Returns 0, or -1 if memory is short. */
-EXPORT int limelight_program_run(Program *program, void *pool) {
-    (void)pool;
-    void *scratch = NULL;
-    size_t scratch_bytes = (program->scratch_bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    if (scratch_bytes && !(scratch = aligned_alloc(CACHE_LINE, scratch_bytes))) return -1;
-    Worker worker = {0, scratch};
+EXPORT int limelight_program_run(const Program *program, Pool *pool) {
+    const Work work = work_of(program, 0, program->num_operations);
+    return pool_run(pool, &work);
+}
+
+EXPORT int limelight_program_num_operations(const Program *program) { return program->num_operations; }
+
+EXPORT const char *limelight_program_operation_name(const Program *program, int32_t index) {
+    assert(index >= 0 && index < program->num_operations);
+    return program->operations[index]->name;
+}
+
+/* Runs the program, adding to `seconds` [operations] what each took. Returns 0, or -1 if memory is short. */
+EXPORT int limelight_program_profile(const Program *program, Pool *pool, double *seconds) {
     for (int32_t i = 0; i < program->num_operations; i++) {
-        const Operation *operation = (const Operation *)(program->bytes + program->starts[i]);
-        int32_t count = operation->count(operation);
-        for (int32_t unit = 0; unit < count; unit++) operation->run(operation, unit, &worker);
+        const Work work = work_of(program, i, 1);
+        struct timespec before, after;
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        if (pool_run(pool, &work)) return -1;
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        seconds[i] += (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
     }
-    free(scratch);
     return 0;
 }

@@ -118,6 +118,7 @@ class Recorder:
         self.library = library
         self._operations: list[Operation] = []
         self._results: list[Value] = []
+        self._kept: list[Any] = []
 
     def value(self, rows: RowCount, width: int, dtype: DTypeLike = np.float32) -> Value:
         """A value that a later operation fills."""
@@ -151,6 +152,10 @@ class Recorder:
         """Give `value` memory that no other value shares: it can be read after a run."""
         self._results.append(value)
 
+    def keep_alive(self, pointed_to: Any) -> None:
+        """Let the program hold what its arguments point to by way of addresses in memory."""
+        self._kept.append(pointed_to)
+
     def finish(self) -> "tuple[Program, dict[Value, NDArray[Any]]]":
         """The program, and the memory of the values that were kept, [largest rows, width] each.
 
@@ -162,7 +167,7 @@ class Recorder:
         memory = np.empty(num_bytes + ALIGNMENT, np.uint8)
         base = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
         program = Program(self.library, num_bytes)
-        program.kept.append(memory)
+        program.kept += [memory, *self._kept]
         for operation in self._operations:
             arguments = [_bound(argument, places, base, program.kept) for argument in operation.arguments]
             if self.library.call(operation.function, program.handle, *arguments):

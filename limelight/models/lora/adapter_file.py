@@ -28,7 +28,7 @@ COPIES = frozenset(f"{PREFIX}{name}.weight" for name in ("lm_head.base_layer", "
 TYPES = ("F32", "F16", "BF16")
 
 
-class AdapterWeights(msgspec.Struct, frozen=True, kw_only=True):
+class AdapterWeights(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """An adapter as the forward pass uses it.
 
     Attributes:
@@ -93,7 +93,8 @@ class AdapterFile:
             if name in self._modules:
                 downs.append(self._matrix(name, DOWN, 1.0, dtype))
                 up = self._matrix(name, UP, self._config.scale(name), dtype)
-                parts.append(LowRankPart(first_output=first_output, up=up.to(device)))
+                # In memory the outputs lie side by side, as products with few rows read them fastest.
+                parts.append(LowRankPart(first_output=first_output, up=up.T.contiguous().to(device).T))
             first_output += width
         return LowRank(down=torch.cat(downs).to(device), parts=tuple(parts)) if parts else None
 

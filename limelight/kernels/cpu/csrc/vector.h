@@ -105,6 +105,17 @@ static inline float from_bfloat16(uint16_t value) {
     memcpy(&result, &bits, 4);
     return result;
 }
+static inline vfloat vload_bfloat16(const uint16_t *from) {
+    typedef uint16_t half __attribute__((vector_size(LANES * 2)));
+    half v;
+    memcpy(&v, from, sizeof v);
+    return (vfloat)(__builtin_convertvector(v, vint) << 16);
+}
+static inline vfloat vload_bfloat16_part(const uint16_t *from, int count) { /* the other lanes are 0 */
+    uint16_t lanes[LANES] = {0};
+    memcpy(lanes, from, (size_t)count * 2);
+    return vload_bfloat16(lanes);
+}
 static inline uint16_t to_bfloat16(float value) { /* to nearest, ties to even; a NaN stays one */
     uint32_t bits;
     memcpy(&bits, &value, 4);

@@ -1,9 +1,9 @@
 """Mixture of experts: which experts a row takes, and their sum."""
 
+import numpy as np
+
 from limelight.kernels.cpu.library import Function
 from limelight.kernels.cpu.recorder import Recorder, Value
-
-import numpy as np
 
 ROUTE = Function("record_route", "pppppiiii")
 

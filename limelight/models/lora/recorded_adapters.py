@@ -1,4 +1,4 @@
-"""The adapters of a step for a pass that was recorded once: the recording has a place for them, and each step fills it."""
+"""The adapters of a step in a pass that was recorded once: the recording has a place for them that each step fills."""
 
 from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
@@ -53,9 +53,13 @@ class RecordedAdapters:
         numbers: dict[int | None, int] = {}
         for chunk in chunks:
             adapter = adapter_of_seat[chunk.seat]
-            if adapter is not None and numbers.setdefault(adapter, len(numbers)) == len(numbers) - 1:
-                if adapter not in weights:
-                    raise ValueError(f"seat {chunk.seat} runs with adapter {adapter}; the loaded ones are {sorted(weights)}")
+            if adapter is None or adapter in numbers:
+                continue
+            if adapter not in weights:
+                raise ValueError(
+                    f"seat {chunk.seat} runs with adapter {adapter}; the loaded ones are {sorted(weights)}"
+                )
+            numbers[adapter] = len(numbers)
         self._buffers.activate([self._pack(weights[adapter]) for adapter in numbers if adapter is not None])
         if not numbers:
             return

@@ -55,7 +55,10 @@ def expected(
 
 
 def close(
-    ours: NDArray[np.float32], outputs: NDArray[np.float32], inputs: NDArray[np.float32], additions: Sequence[LowRankRows]
+    ours: NDArray[np.float32],
+    outputs: NDArray[np.float32],
+    inputs: NDArray[np.float32],
+    additions: Sequence[LowRankRows],
 ) -> None:
     """Within what float32 may round off: 1e-6 of the sum of magnitudes, which is largest for the inner products."""
     size = float(np.abs(inputs).sum(1).max()) + 1

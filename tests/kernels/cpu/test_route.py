@@ -16,7 +16,12 @@ Routed = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
 def routed(
-    library: Library, scores: NDArray[np.float32], num_chosen: int, *, chosen_first: bool = False, normalize: bool = False
+    library: Library,
+    scores: NDArray[np.float32],
+    num_chosen: int,
+    *,
+    chosen_first: bool = False,
+    normalize: bool = False,
 ) -> Routed:
     def record(recorder: Recorder) -> list[Value]:
         rows = row_count(len(scores), largest=len(scores))

@@ -1,35 +1,123 @@
-"""Compiles the C kernels into a shared library: one for each variant, cached under a hash of what went in."""
+"""Compiles the C kernels into a shared library, one for each variant. The standard library is all that it needs: a
+wheel is built with it too.
+"""
 
 import hashlib
 import os
+import platform
+import shlex
+import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "csrc"
-COMMON_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra", "-Werror=implicit-function-declaration")
+COMMON_FLAGS = (
+    "-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-ffp-contract=off", "-fno-math-errno",
+    "-fno-trapping-math", "-Wall", "-Wextra", "-Werror=implicit-function-declaration",
+)  # fmt: skip
 VARIANT_FLAGS = {
-    "portable": (),
-    "avx2": ("-mavx2", "-mfma", "-mf16c", "-DLIMELIGHT_AVX2"),
     "avx512": (
         "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mavx512bf16", "-mfma", "-mf16c",
         "-DLIMELIGHT_AVX512",
     ),
+    "avx2": ("-mavx2", "-mfma", "-mf16c", "-DLIMELIGHT_AVX2"),
+    "portable": (),
 }  # fmt: skip
+COMPILERS = ("cc", "gcc", "clang")
+TIMEOUT_SECONDS = 300.0
+MAX_OUTPUT_CHARACTERS = 2000
+Progress = Callable[[float], None]
 
 
-def build(variant: str, folder: Path) -> Path:
-    """The library of `variant` in `folder`, compiled unless it is there."""
-    sources = sorted(SOURCES.glob("*.c"))
-    flags = (*COMMON_FLAGS, *VARIANT_FLAGS[variant])
-    digest = hashlib.sha256(repr(flags).encode())
+class CompilationFailed(Exception):
+    """The message says which command failed, and what it printed."""
+
+
+def flags_of(variant: str) -> tuple[str, ...]:
+    """What a variant is compiled with."""
+    return (*COMMON_FLAGS, *VARIANT_FLAGS[variant])
+
+
+def source_hash(flags: Sequence[str]) -> str:
+    """Of the C sources, the flags and the kind of machine."""
+    digest = hashlib.sha256(repr((flags, platform.machine())).encode())
     for path in sorted(SOURCES.iterdir()):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    target = folder / f"limelight-{variant}-{digest.hexdigest()[:16]}.so"
-    if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as workplace:
-            made = Path(workplace) / target.name
-            subprocess.run([os.environ.get("CC", "cc"), *flags, *map(str, sources), "-o", str(made), "-lm"], check=True)
-            made.replace(target)
-    return target
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def compiler() -> list[str] | None:
+    """The command of the C compiler: the variable CC, or what is installed; None if there is nothing."""
+    commands = [shlex.split(os.environ.get("CC", "")), *([name] for name in COMPILERS)]
+    return next((command for command in commands if command and shutil.which(command[0])), None)
+
+
+def compiler_hash(command: Sequence[str]) -> str:
+    """Of what the compiler says that it is.
+
+    Raises:
+        CompilationFailed: it says nothing.
+    """
+    return hashlib.sha256(_run([*command, "--version"]).encode()).hexdigest()[:8]
+
+
+def compile_library(
+    command: Sequence[str],
+    flags: Sequence[str],
+    target: Path,
+    *,
+    sources: Iterable[Path] = (),
+    progress: Progress = lambda _fraction: None,
+) -> None:
+    """Compile all kernels, and `sources` beside them, into `target`: each file in a process of its own.
+
+    Args:
+        progress: told the fraction that is done.
+
+    Raises:
+        CompilationFailed: the compiler does not accept something, or is not done in five minutes.
+        OSError: the folder of `target` cannot be written to.
+    """
+    files = [*sorted(SOURCES.glob("*.c")), *sources]
+    with tempfile.TemporaryDirectory(prefix="objects-", dir=target.parent) as folder:
+        objects = [Path(folder) / f"{path.stem}.o" for path in files]
+        commands = [
+            [*command, *flags, f"-I{SOURCES}", "-c", str(source), "-o", str(made)]
+            for source, made in zip(files, objects, strict=True)
+        ]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+            running = [threads.submit(partial(_run, command)) for command in commands]
+            try:
+                for num_done, done in enumerate(as_completed(running), 1):
+                    done.result()
+                    progress(num_done / (len(running) + 1))
+            finally:
+                threads.shutdown(wait=True, cancel_futures=True)
+        _run([*command, *flags, "-shared", *map(str, objects), "-o", str(target), "-lm"])
+        progress(1.0)
+
+
+def _run(command: Sequence[str]) -> str:
+    """What the command prints on its standard output."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the compiler that the user or the system names
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise CompilationFailed(f"{shlex.join(command)} was not done in {TIMEOUT_SECONDS:.0f} s") from None
+    except OSError as error:
+        raise CompilationFailed(f"{shlex.join(command)} cannot be run: {error}") from error
+    if done.returncode:
+        printed = (done.stderr or done.stdout).strip()[:MAX_OUTPUT_CHARACTERS]
+        raise CompilationFailed(f"{shlex.join(command)} ended with code {done.returncode}:\n{printed}")
+    return done.stdout

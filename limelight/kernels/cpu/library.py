@@ -4,7 +4,7 @@ import ctypes
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int32, "l": ctypes.c_int64, "f": ctypes.c_float}
+TYPES: dict[str, Any] = {"p": ctypes.c_void_p, "i": ctypes.c_int32, "l": ctypes.c_int64, "f": ctypes.c_float}
 
 
 class Function(NamedTuple):

@@ -11,6 +11,9 @@ from tests.kernels.cpu import libraries
 
 @pytest.fixture(scope="session", params=libraries.VARIANTS)
 def library(request: pytest.FixtureRequest) -> Library:
+    reason = libraries.why_not(request.param)
+    if reason:
+        pytest.skip(reason)
     return libraries.load(request.param)
 
 

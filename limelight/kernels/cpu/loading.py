@@ -1,0 +1,129 @@
+"""Finds the compiled kernels for this processor: in the package, in the user's cache, or by compiling them once."""
+
+import logging
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from limelight.errors import ConfigError
+from limelight.kernels.cpu import build
+from limelight.kernels.cpu.cache import Cache, CacheUnusable, default_folder
+from limelight.kernels.cpu.features import NEEDED_FLAGS, processor_flags, runnable_variants
+from limelight.kernels.cpu.library import Library
+from limelight.progress import Report
+
+logger = logging.getLogger(__name__)
+STAGE = "compiling kernels for this processor (once)"
+COMPILED = Path(__file__).parent / "compiled"
+"""Libraries in a wheel, under `packaged_name`."""
+ADVICE = (
+    "models run on PyTorch's own operations instead, several times slower. Install gcc "
+    "(for example: apt-get install gcc libc6-dev), or Limelight from a wheel for this platform, which has them compiled"
+)
+
+
+def load_library(variant: str = "auto", report: Report = lambda _stage, _fraction: None) -> Library | None:
+    """The kernels of `variant`, or of the fastest variant that this processor runs and that can be had.
+
+    Returns:
+        None if there are none, and no compiler makes them; a warning says why.
+
+    Raises:
+        ConfigError: there is no such variant, or the processor does not run it.
+    """
+    if sys.platform != "linux":
+        logger.warning("The kernels for the CPU run on Linux alone: models run on PyTorch's own operations.")
+        return None
+    problems: list[str] = []
+    for candidate in _candidates(variant):
+        library = _load_variant(candidate, report, problems)
+        if library is not None:
+            return library
+    logger.warning("The kernels for the CPU are not available (%s): %s.", "; ".join(dict.fromkeys(problems)), ADVICE)
+    return None
+
+
+def packaged_name(variant: str) -> str:
+    """File name of a variant in `COMPILED`: it fits these sources alone."""
+    return f"limelight-{variant}-{build.source_hash(build.flags_of(variant))}.so"
+
+
+def compile_into(
+    cache: Cache, name: str, command: Sequence[str], flags: Sequence[str], progress: build.Progress
+) -> Path:
+    """Compile a library and store it under `name`.
+
+    Raises:
+        CompilationFailed: see `compile_library`.
+        OSError: the disk is full, or the like.
+    """
+    progress(0.0)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=cache.folder) as folder:
+        made = Path(folder) / "made.so"
+        build.compile_library(command, flags, made, progress=progress)
+        return cache.store(made, name)
+
+
+def _candidates(variant: str) -> list[str]:
+    runnable = runnable_variants()
+    if variant == "auto":
+        return runnable
+    if variant not in NEEDED_FLAGS:
+        raise ConfigError(f"there are no kernels {variant!r}; there are: auto, {', '.join(NEEDED_FLAGS)}")
+    if variant not in runnable:
+        missing = ", ".join(sorted(NEEDED_FLAGS[variant] - processor_flags()))
+        raise ConfigError(
+            f"the kernels {variant!r} do not run on this processor, which lacks {missing}; "
+            f"it runs {', '.join(runnable)}: choose one of them, or 'auto'"
+        )
+    return [variant]
+
+
+def _load(variant: str, path: Path, problems: list[str]) -> Library | None:
+    try:
+        return Library(variant, path)
+    except OSError as error:
+        problems.append(str(error))
+        return None
+
+
+def _load_variant(variant: str, report: Report, problems: list[str]) -> Library | None:
+    packaged = COMPILED / packaged_name(variant)
+    if packaged.exists():
+        library = _load(variant, packaged, problems)
+        if library is not None:
+            return library
+    try:
+        cache = Cache(default_folder())
+    except (CacheUnusable, RuntimeError) as error:  # RuntimeError: there is no home
+        logger.warning("Compiled kernels cannot be kept, so each start compiles them: %s.", error)
+        with tempfile.TemporaryDirectory(prefix="limelight-kernels-") as private:
+            return _from_cache(variant, Cache(Path(private)), report, problems)
+    return _from_cache(variant, cache, report, problems)
+
+
+def _from_cache(variant: str, cache: Cache, report: Report, problems: list[str]) -> Library | None:
+    for path in _made(variant, cache, report, problems):
+        library = _load(variant, path, problems)
+        if library is not None:
+            return library
+        cache.remove(path)
+    return None
+
+
+def _made(variant: str, cache: Cache, report: Report, problems: list[str]) -> Iterator[Path]:
+    """Paths to try: what the cache has, then what the compiler makes. Without a compiler, what any compiler made."""
+    command = build.compiler()
+    name = f"limelight-{variant}-{build.source_hash(build.flags_of(variant))}"
+    if command is None:
+        problems.append(f"there is no C compiler: neither what CC names nor {', '.join(build.COMPILERS)}")
+        yield from cache.find(name)
+        return
+    try:
+        name = f"{name}-{build.compiler_hash(command)}"
+        yield from cache.find(name)
+        yield compile_into(cache, name, command, build.flags_of(variant), partial(report, STAGE))
+    except (build.CompilationFailed, OSError) as error:
+        problems.append(str(error))

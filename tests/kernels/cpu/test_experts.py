@@ -1,0 +1,138 @@
+"""Tests of experts in C, against `ReferenceKernels` in float64."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from limelight.kernels.cpu.experts import PackedExperts, experts, pack_experts
+from limelight.kernels.cpu.library import Library
+from limelight.kernels.cpu.recorder import Recorder, Value, bound
+from limelight.kernels.interface import ExpertWeights
+from limelight.kernels.reference import ReferenceKernels
+from tests.kernels.batches import random
+from tests.kernels.cpu.recorded import row_count, run_recorded
+
+Choice = tuple[NDArray[np.int32], NDArray[np.float32]]
+
+
+def weights_of(
+    num_experts: int,
+    hidden: int,
+    inner: int,
+    *,
+    outputs: int | None = None,
+    biases: bool = False,
+    activation: str = "silu",
+    limit: float | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> ExpertWeights:
+    outputs = hidden if outputs is None else outputs
+    return ExpertWeights(
+        gate_up=random(num_experts, 2 * inner, hidden, seed=1).to(dtype),
+        down=random(num_experts, outputs, inner, seed=2).to(dtype),
+        gate_up_bias=random(num_experts, 2 * inner, seed=3).to(dtype) if biases else None,
+        down_bias=random(num_experts, outputs, seed=4).to(dtype) if biases else None,
+        activation=activation,
+        limit=limit,
+    )
+
+
+def choose(num_rows: int, num_experts: int, num_chosen: int, seed: int) -> Choice:
+    """Random experts and shares; few experts are favourites, and some are idle."""
+    generator = np.random.default_rng(seed)
+    favour = generator.standard_normal(num_experts) * 2
+    scores = generator.standard_normal((num_rows, num_experts)) + favour
+    chosen = np.argsort(-scores, 1)[:, :num_chosen].astype(np.int32)
+    return chosen, generator.random((num_rows, num_chosen), np.float32)
+
+
+def summed(library: Library, inputs: NDArray[np.float32], choice: Choice, packed: PackedExperts) -> NDArray[np.float32]:
+    def record(recorder: Recorder) -> list[Value]:
+        rows = row_count(len(inputs), largest=len(inputs))
+        chosen, shares = (bound(rows, part) for part in choice)
+        return [experts(recorder, bound(rows, inputs), chosen, shares, packed)]
+
+    return run_recorded(library, record)[0]
+
+
+def expected(inputs: NDArray[np.float32], choice: Choice, weights: ExpertWeights) -> NDArray[np.float64]:
+    """One row and one expert at a time, in float64."""
+    kernels = ReferenceKernels(torch.device("cpu"))
+    exact = torch.from_numpy(inputs).double()
+    results = []
+    for row, (chosen, shares) in enumerate(zip(*choice, strict=True)):
+        total = 0
+        for expert, share in zip(chosen.tolist(), shares.tolist(), strict=True):
+            both = weights.gate_up[expert].double() @ exact[row]
+            if weights.gate_up_bias is not None:
+                both += weights.gate_up_bias[expert].double()
+            output = weights.down[expert].double() @ kernels.gate(both, weights.activation, weights.limit)
+            if weights.down_bias is not None:
+                output += weights.down_bias[expert].double()
+            total = total + share * output
+        results.append(total)
+    return torch.stack(results).numpy()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    num_rows=st.integers(1, 70),
+    num_experts=st.integers(1, 128),
+    num_chosen=st.integers(1, 8),
+    hidden=st.integers(1, 100),
+    inner=st.integers(1, 140),
+    outputs=st.integers(1, 100),
+    biases=st.booleans(),
+    activation=st.sampled_from([("silu", None), ("gelu", None), ("gelu_tanh", None), ("silu", 0.9)]),
+    seed=st.integers(0, 99),
+)
+def test_each_row_is_the_weighted_sum_of_its_experts(
+    library: Library,
+    num_rows: int,
+    num_experts: int,
+    num_chosen: int,
+    hidden: int,
+    inner: int,
+    outputs: int,
+    biases: bool,
+    activation: tuple[str, float | None],
+    seed: int,
+) -> None:
+    weights = weights_of(
+        num_experts, hidden, inner, outputs=outputs, biases=biases, activation=activation[0], limit=activation[1]
+    )
+    inputs = random(num_rows, hidden, seed=seed).numpy()
+    choice = choose(num_rows, num_experts, min(num_chosen, num_experts), seed)
+    ours = summed(library, inputs, choice, pack_experts(library, weights))
+    right = expected(inputs, choice, weights)
+    np.testing.assert_allclose(ours, right, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(right).max())))
+
+
+def test_all_rows_may_take_the_same_experts(library: Library) -> None:
+    weights = weights_of(6, 24, 16)
+    inputs = random(70, 24).numpy()
+    choice = np.tile(np.int32([4, 1]), (70, 1)), np.tile(np.float32([0.75, 0.25]), (70, 1))
+    ours = summed(library, inputs, choice, pack_experts(library, weights))
+    np.testing.assert_allclose(ours, expected(inputs, choice, weights), rtol=1e-4, atol=1e-4)
+
+
+def test_a_row_gets_the_same_bits_alone_and_in_a_batch(library: Library) -> None:
+    """Whichever rows have chosen the same experts."""
+    packed = pack_experts(library, weights_of(12, 101, 130, biases=True))
+    inputs = random(70, 101).numpy()
+    chosen, shares = choose(70, 12, 4, 0)
+    together = summed(library, inputs, (chosen, shares), packed)
+    for row in range(70):
+        alone = summed(library, inputs[row : row + 1], (chosen[row : row + 1], shares[row : row + 1]), packed)
+        np.testing.assert_array_equal(alone[0], together[row])
+
+
+def test_an_expert_that_no_row_chose_is_not_read(library: Library) -> None:
+    weights = weights_of(4, 16, 16)
+    weights.gate_up[2] = torch.nan
+    weights.down[2] = torch.nan
+    choice = np.array([[0, 1], [3, 0]], np.int32), np.ones((2, 2), np.float32)
+    assert np.isfinite(summed(library, random(2, 16).numpy(), choice, pack_experts(library, weights))).all()

@@ -29,7 +29,7 @@ typedef int32_t vint __attribute__((vector_size(LANES * 4)));
 
 static inline vfloat vload(const float *from) { vfloat v; memcpy(&v, from, sizeof v); return v; }
 static inline void vstore(float *to, vfloat v) { memcpy(to, &v, sizeof v); }
-static inline vfloat vset(float value) { return (vfloat){0} + value; }
+static inline vfloat vset(float value) { return value - (vfloat){0}; } /* not a sum: -0 stays as it is */
 
 /* The first `count` (0 to LANES) lanes; the others are `fill`. */
 static inline vfloat vload_part(const float *from, int count, float fill) {
@@ -38,6 +38,14 @@ static inline vfloat vload_part(const float *from, int count, float fill) {
     return v;
 }
 static inline void vstore_part(float *to, vfloat v, int count) { memcpy(to, &v, (size_t)count * 4); }
+
+/* The lanes from `begin` to `end - 1`, which may lie outside of the vector; the others are `fill`. */
+static inline vfloat vkeep(vfloat v, int begin, int end, float fill) {
+    vint lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    const vint kept = (lane >= begin) & (lane < end);
+    return (vfloat)((kept & (vint)v) | (~kept & (vint)vset(fill)));
+}
 
 static inline vfloat vfma(vfloat a, vfloat b, vfloat c) {
 #if defined(LIMELIGHT_AVX512)
@@ -153,5 +161,17 @@ static inline uint16_t to_float16(float value) { /* to nearest, ties to even */
     return (uint16_t)(sign | (magnitude - 0x38000000) >> 13);
 }
 #endif
+
+static inline vfloat vload_float16(const uint16_t *from) {
+#if defined(LIMELIGHT_AVX512)
+    return (vfloat)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+#elif defined(LIMELIGHT_AVX2)
+    return (vfloat)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+#else
+    vfloat v;
+    for (int i = 0; i < LANES; i++) v[i] = from_float16(from[i]);
+    return v;
+#endif
+}
 
 #endif

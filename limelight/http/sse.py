@@ -6,7 +6,9 @@ readers. Nothing here compresses; `no-cache` and `x-accel-buffering` ask proxies
 
 import codecs
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
 
@@ -21,7 +23,7 @@ from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import error_body, log_failure
 from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
-from limelight.http.streams import Event, Events, open_streams, read_together
+from limelight.http.streams import Event, open_streams, read_together
 
 logger = logging.getLogger(__name__)
 
@@ -96,40 +98,69 @@ class StreamedAnswer:
             event: Event | None = None
             with anyio.move_on_after(self._settings.header_wait_seconds) as wait:
                 event = await events.next()
+            body = _Body(send)
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-            try:
-                if wait.cancelled_caught:
-                    # A middleware that holds the headers back until it sees a body lets them go now.
-                    await send({"type": "http.response.body", "body": b"", "more_body": True})
-                    event = await self._next(events, send)
-                while event is not None:
-                    await _send(send, b"".join(self._writer.frames(event)))
-                    event = await self._next(events, send)
-                ending = b"".join(self._writer.last_frames()) + DONE
-            except LimelightError as error:
-                log_failure(error, scope)
-                ending = frame(error_body(error, scope)) + DONE
-            except Exception:  # a bug: the status line is out, so only a frame can still say so
-                logger.exception("request %s failed after its headers", request_id(scope))
-                bug = LimelightError("The server failed while it wrote this answer")
-                ending = frame(error_body(bug, scope)) + DONE
-            await _send(send, ending, more_body=False)
+            async with body.kept_alive(self._settings.keep_alive_seconds):
+                try:
+                    if wait.cancelled_caught:
+                        # A middleware that holds the headers back until it sees a body lets them go now.
+                        await body.write(b"")
+                        event = await events.next()
+                    while event is not None:
+                        if frames := b"".join(self._writer.frames(event)):
+                            await body.write(frames)
+                        event = await events.next()
+                    ending = b"".join(self._writer.last_frames()) + DONE
+                except LimelightError as error:
+                    log_failure(error, scope)
+                    ending = frame(error_body(error, scope)) + DONE
+                except Exception:  # a bug: the status line is out, so only a frame can still say so
+                    logger.exception("request %s failed after its headers", request_id(scope))
+                    bug = LimelightError("The server failed while it wrote this answer")
+                    ending = frame(error_body(bug, scope)) + DONE
+            await body.write(ending, more=False)
 
-    async def _next(self, events: Events, send: Send) -> Event | None:
-        """The next event; a comment goes out whenever it has been quiet for too long."""
-        seconds = self._settings.keep_alive_seconds
+
+class _Body:
+    """Writes the body of one response, and comments when it has been quiet for too long."""
+
+    __slots__ = ("_busy", "_last_written", "_send")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._busy = False
+        self._last_written = time.monotonic()
+
+    async def write(self, body: bytes, *, more: bool = True) -> None:
+        """Send a part; it may wait for a client that reads slowly."""
+        self._busy = True
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        self._busy = False
+        self._last_written = time.monotonic()
+
+    @asynccontextmanager
+    async def kept_alive(self, seconds: float | None) -> AsyncIterator[None]:
+        """Inside the block a comment goes out whenever nothing has for `seconds`; None: never.
+
+        One task that sleeps through: a timer for each event would cost more than the event.
+        """
         if seconds is None:
-            return await events.next()
+            yield
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_alive, seconds)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def _keep_alive(self, seconds: float) -> None:
         while True:
-            with anyio.move_on_after(seconds) as wait:
-                return await events.next()
-            if wait.cancelled_caught:
-                await _send(send, KEEP_ALIVE)
-
-
-async def _send(send: Send, body: bytes, *, more_body: bool = True) -> None:
-    if body or not more_body:
-        await send({"type": "http.response.body", "body": body, "more_body": more_body})
+            quiet = time.monotonic() - self._last_written
+            if quiet < seconds:
+                await anyio.sleep(seconds - quiet)
+            elif self._busy:
+                await anyio.sleep(seconds)
+            else:
+                await self.write(KEEP_ALIVE)
 
 
 def pieces(delta: Delta) -> Iterator[tuple[str, tuple[TokenLogprob, ...] | None]]:

@@ -163,13 +163,18 @@ static inline uint16_t to_float16(float value) { /* to nearest, ties to even */
 #endif
 
 static inline vfloat vload_float16(const uint16_t *from) {
-#if defined(LIMELIGHT_AVX512)
+#if defined(LIMELIGHT_AVX512) && !defined(LIMELIGHT_EMULATE)
     return (vfloat)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
-#elif defined(LIMELIGHT_AVX2)
-    return (vfloat)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
 #else
     vfloat v;
+#if defined(__F16C__)
+    for (int i = 0; i < LANES; i += 8) {
+        const __m256 half = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i)));
+        memcpy((float *)&v + i, &half, sizeof half);
+    }
+#else
     for (int i = 0; i < LANES; i++) v[i] = from_float16(from[i]);
+#endif
     return v;
 #endif
 }

@@ -77,11 +77,19 @@ static inline float vsum(vfloat v) {
     return lanes[0];
 }
 static inline float vgreatest(vfloat v) {
+#if defined(LIMELIGHT_AVX512) && !defined(LIMELIGHT_EMULATE)
+    return _mm512_reduce_max_ps((__m512)v);
+#elif defined(LIMELIGHT_AVX2)
+    __m128 most = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+    return _mm_cvtss_f32(_mm_max_ss(most, _mm_movehdup_ps(most)));
+#else
     float lanes[LANES], best;
     memcpy(lanes, &v, sizeof v);
     best = lanes[0];
     for (int i = 1; i < LANES; i++) best = lanes[i] > best ? lanes[i] : best;
     return best;
+#endif
 }
 
 /* e**x within 2 ulp or so; 0 below -87.3, x is taken for 88 above. exp(x) = 2**n * 2**f, f in [-0.5, 0.5]. */

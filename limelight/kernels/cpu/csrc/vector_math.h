@@ -9,6 +9,19 @@
 static inline vfloat vchoose(vint which, vfloat a, vfloat b) { return (vfloat)((which & (vint)a) | (~which & (vint)b)); }
 static inline vfloat vabs(vfloat v) { return (vfloat)((vint)v & 0x7fffffff); }
 
+/* A bit for each lane, that of lane 0 lowest. */
+static inline int32_t vbits(vint mask) {
+#if defined(LIMELIGHT_AVX512)
+    return (int32_t)_mm512_movepi32_mask((__m512i)mask);
+#elif defined(LIMELIGHT_AVX2)
+    return _mm256_movemask_ps((__m256)mask);
+#else
+    int32_t bits = 0;
+    for (int i = 0; i < LANES; i++) bits |= (mask[i] < 0) << i;
+    return bits;
+#endif
+}
+
 /* Coefficients from the highest power down. */
 static inline vfloat vpolynomial(vfloat x, const float *coefficients, int count) {
     vfloat result = vset(coefficients[0]);

@@ -1,0 +1,146 @@
+"""Drawing tokens in C: the settings of the seats in memory that the operations read, and what they write.
+
+Who sits where, and what settings mean, is for `models/recorded_sampling.py` to say.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.kernels.cpu.library import Function
+from limelight.kernels.cpu.recorder import Recorder, RowCount, Value
+from limelight.kernels.cpu.step_buffers import StepBuffers
+
+SAMPLE = Function("record_sample", "pppppppppppppppi")
+ROW_BYTES = Function("sampling_row_bytes", "i")
+NUM_BLOCKS = Function("sampling_num_blocks", "i")
+MOST_LOGPROBS = 20
+"""The largest number of best tokens that are reported beside the drawn one."""
+SEAT = np.dtype(
+    [
+        ("seed", np.int64),
+        ("blocked_below", np.int64),
+        ("bias_ids", np.uint64),
+        ("bias_values", np.uint64),
+        ("blocked_ids", np.uint64),
+        ("prompt_mask", np.uint64),
+        ("output_counts", np.uint64),
+        ("temperature", np.float32),
+        ("top_p", np.float32),
+        ("min_p", np.float32),
+        ("repetition_penalty", np.float32),
+        ("presence_penalty", np.float32),
+        ("frequency_penalty", np.float32),
+        ("top_k", np.int32),
+        ("num_logprobs", np.int32),
+        ("num_biases", np.int32),
+        ("num_blocked", np.int32),
+    ],
+    align=True,
+)
+"""Settings of a seat: `Seat` of `csrc/sampling.h`, where pointers (0: none) are numbers."""
+
+
+class SamplingBuffers:
+    """See the module.
+
+    Attributes:
+        step: says which rows draw, for which seats and positions.
+        seats: SEAT [seats]. Pointers are set by the methods.
+    """
+
+    def __init__(self, step: StepBuffers, vocab_size: int) -> None:
+        self.step = step
+        self.vocab_size = vocab_size
+        self.seats = np.zeros(step.limits.num_seats, SEAT)
+        self.seats["num_logprobs"] = -1
+        self._lists: dict[int, list[NDArray[np.int32] | NDArray[np.float32]]] = {}
+        self._counts: dict[int, tuple[NDArray[np.uint8], NDArray[np.int32]]] = {}
+        self._unused_counts: list[tuple[NDArray[np.uint8], NDArray[np.int32]]] = []
+
+    def clear(self, seat: int) -> None:
+        """Forget everything: the seat draws greedily, without penalties and log-probabilities."""
+        self.seats[seat] = np.zeros((), SEAT)
+        self.seats["num_logprobs"][seat] = -1
+        self._lists.pop(seat, None)
+        if seat in self._counts:
+            self._unused_counts.append(self._counts.pop(seat))
+
+    def set_bias(self, seat: int, token_ids: Sequence[int], values: Sequence[float]) -> None:
+        """Add to the logits of some tokens, all within the vocabulary."""
+        ids, additions = np.array(token_ids, np.int32), np.array(values, np.float32)
+        self._lists.setdefault(seat, []).extend((ids, additions))
+        entry = self.seats[seat : seat + 1]
+        entry["bias_ids"], entry["bias_values"] = ids.ctypes.data, additions.ctypes.data
+        entry["num_biases"] = len(ids)
+
+    def block(self, seat: int, token_ids: Sequence[int], below_position: int) -> None:
+        """Never draw some tokens, all within the vocabulary, at positions below `below_position`."""
+        ids = np.array(token_ids, np.int32)
+        self._lists.setdefault(seat, []).append(ids)
+        entry = self.seats[seat : seat + 1]
+        entry["blocked_ids"], entry["num_blocked"], entry["blocked_below"] = ids.ctypes.data, len(ids), below_position
+
+    def count_tokens(self, seat: int, prompt: Sequence[int], output: Sequence[int]) -> None:
+        """Apply the seat's penalties, to these tokens and those that it draws."""
+        if not self._unused_counts:
+            self._unused_counts.append((np.empty(self.vocab_size, np.uint8), np.empty(self.vocab_size, np.int32)))
+        mask, counts = self._counts[seat] = self._unused_counts.pop()
+        mask[:] = 0
+        mask[np.array(prompt, np.int64)] = 1
+        counts[:] = np.bincount(np.array(output, np.int64), minlength=self.vocab_size)
+        entry = self.seats[seat : seat + 1]
+        entry["prompt_mask"], entry["output_counts"] = mask.ctypes.data, counts.ctypes.data
+
+
+@dataclass(frozen=True, slots=True)
+class SampledBuffers:
+    """What a run draws; the first `sampled` rows are those of the step.
+
+    Attributes:
+        token_ids: int32 [largest sampled].
+        best_logits: float32 [largest sampled], the largest logit as the model gave it; NaN if one of the row is.
+        logprobs: float32 [largest sampled] of the drawn tokens, of rows whose seats want log-probabilities.
+        top_token_ids, top_logprobs: int32 and float32 [largest sampled, MOST_LOGPROBS], best first, of such rows; as
+            many as the seat wants and the vocabulary has, the others hold anything.
+    """
+
+    token_ids: NDArray[np.int32]
+    best_logits: NDArray[np.float32]
+    logprobs: NDArray[np.float32]
+    top_token_ids: NDArray[np.int32]
+    top_logprobs: NDArray[np.float32]
+
+
+def sample(recorder: Recorder, logits: Value, batch: SamplingBuffers) -> SampledBuffers:
+    """Draw a token for each row of `logits`, and count it for seats with penalties."""
+    rows: RowCount = logits.rows
+    library, vocab_size = recorder.library, logits.width
+    sampled = SampledBuffers(
+        token_ids=np.zeros(rows.largest, np.int32),
+        best_logits=np.zeros(rows.largest, np.float32),
+        logprobs=np.zeros(rows.largest, np.float32),
+        top_token_ids=np.zeros((rows.largest, MOST_LOGPROBS), np.int32),
+        top_logprobs=np.zeros((rows.largest, MOST_LOGPROBS), np.float32),
+    )
+    recorder.append(
+        SAMPLE,
+        rows,
+        batch.step.sample_seats,
+        batch.step.sample_positions,
+        batch.seats,
+        logits,
+        recorder.value(rows, vocab_size),  # scores
+        recorder.value(rows, library.call_long(NUM_BLOCKS, vocab_size)),  # their maxima
+        recorder.value(rows, library.call_long(ROW_BYTES, vocab_size), np.uint8),  # slices
+        recorder.value(rows, 1),  # floors
+        sampled.token_ids,
+        sampled.best_logits,
+        sampled.logprobs,
+        sampled.top_token_ids,
+        sampled.top_logprobs,
+        vocab_size,
+    )
+    return sampled

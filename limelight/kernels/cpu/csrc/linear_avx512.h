@@ -1,0 +1,52 @@
+/* What `linear_tile.h` is made of, for AVX-512 VNNI: a panel is one vector of 16 outputs.
+
+   vpdpbusd adds four products of unsigned and signed codes to 32 bits. Signed codes are shifted by 128 to be unsigned,
+   and 128 * the sum of the inputs is subtracted. */
+#ifndef LIMELIGHT_LINEAR_AVX512_H
+#define LIMELIGHT_LINEAR_AVX512_H
+
+#include "linear.h"
+
+#define VECTORS 1
+
+typedef __m512i vcodes;
+
+static inline vcodes load_codes(const uint8_t *from) { return _mm512_loadu_si512(from); }
+static inline vcodes low_nibbles(vcodes v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+static inline vcodes high_nibbles(vcodes v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
+static inline vcodes look_up(const int8_t *table, vcodes v) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)), v);
+}
+static inline vcodes four_inputs(const int8_t *codes) {
+    int32_t bits;
+    memcpy(&bits, codes, 4);
+    return _mm512_set1_epi32(bits);
+}
+
+/* Adds the products of four codes of 16 outputs to `sum`, or sets it for the first of a group. */
+static inline __attribute__((always_inline)) void add_quad(const Format *format, const int quad, const int num_quads,
+                                                           vcodes weights, const QuantizedGroup *row, vcodes inputs,
+                                                           __m512i *part, __m512i *sum) {
+    (void)part;
+    (void)num_quads;
+    if (format->quads == 0) {
+        if (quad == 0) *sum = _mm512_set1_epi32(-128 * row->sum);
+        weights = _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
+    } else if (quad == 0) {
+        *sum = _mm512_setzero_si512();
+    }
+    *sum = _mm512_dpbusd_epi32(*sum, weights, inputs);
+}
+
+static inline vfloat from_integers(__m512i v) { return (vfloat)_mm512_cvtepi32_ps(v); }
+static inline vfloat load_halves(const uint8_t *from) {
+    return (vfloat)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+}
+static inline vfloat load_brain_floats(const uint8_t *from) {
+    return (vfloat)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16);
+}
+static inline vfloat load_small(const uint8_t *from) { /* signed bytes */
+    return (vfloat)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* Products in plain C: a group of a panel is decoded, then multiplied with all rows. The order of operations is that of
+   `linear.h`. */
+#ifndef LIMELIGHT_LINEAR_PORTABLE_H
+#define LIMELIGHT_LINEAR_PORTABLE_H
+
+#include "decode.h"
+#include "linear.h"
+
+static void multiply_group(const Format *format, const DecodedGroup *decoded, const QuantizedGroup *row, float *sums) {
+    const int parts = GROUP / format->group;
+    for (int part = 0; part < parts; part++) {
+        const float scaled_sum = parts == 1   ? row->scaled_sum
+                                 : part == 1 ? row->scaled_high_sum
+                                             : row->scaled_sum - row->scaled_high_sum;
+        int32_t products[PANEL] = {0};
+        for (int i = part * format->group; i < (part + 1) * format->group; i++)
+            for (int output = 0; output < PANEL; output++)
+                products[output] += (int16_t)(decoded->codes[i][output] * row->codes[i]);
+        for (int output = 0; output < PANEL; output++) {
+            sums[output] += (float)products[output] * (decoded->scales[part][output] * row->scale);
+            if (format->quads) sums[output] += decoded->minima[part][output] * scaled_sum;
+        }
+    }
+}
+
+static void multiply_panel(int32_t number, const uint8_t *panel, const uint8_t *rows, int64_t row_bytes,
+                           int32_t num_rows, int32_t num_inputs, float *out, int64_t out_stride, uint8_t *scratch) {
+    const Format *format = &FORMATS[number];
+    (void)scratch;
+    for (int32_t row = 0; row < num_rows; row++) memset(out + row * out_stride, 0, PANEL * sizeof(float));
+    if (format->codes == FLOATS) {
+        for (int32_t i = 0; i < num_inputs; i++) {
+            float weights[PANEL];
+            decode_floats(number, panel + (int64_t)i * format->panel_bytes, weights);
+            for (int32_t row = 0; row < num_rows; row++) {
+                const float input = ((const float *)(rows + row * row_bytes))[i];
+                float *sums = out + row * out_stride;
+                for (int output = 0; output < PANEL; output++) sums[output] += weights[output] * input;
+            }
+        }
+        return;
+    }
+    for (int32_t group = 0; group < divide_up(num_inputs, GROUP); group++) {
+        DecodedGroup decoded;
+        decode_group(format, panel, group, &decoded);
+        for (int32_t row = 0; row < num_rows; row++)
+            multiply_group(format, &decoded, (const QuantizedGroup *)(rows + row * row_bytes) + group,
+                           out + row * out_stride);
+    }
+}
+
+#endif

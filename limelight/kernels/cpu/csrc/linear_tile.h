@@ -1,0 +1,349 @@
+/* Tiles of a product: a few rows times the 16 outputs of a panel, with all sums in registers.
+
+   Few rows multiply with a panel as it is packed, which takes as long as reading it. For many rows a part of a panel that
+   fits into the first cache is unpacked to bytes and float32 scales (or floats to float32) once. Both do the same
+   operations in the same order. */
+#ifndef LIMELIGHT_LINEAR_TILE_H
+#define LIMELIGHT_LINEAR_TILE_H
+
+#if defined(LIMELIGHT_AVX512)
+#include "linear_avx512.h"
+#define MOST_ROWS 8
+#else
+#include "linear_avx2.h"
+#define MOST_ROWS 6
+#endif
+
+#define FEW_ROWS 4
+#define AHEAD_BYTES 1280 /* how far the reading of a panel is ahead of its use */
+#define UNROLL _Pragma("GCC unroll 16")
+#define INLINE static inline __attribute__((always_inline))
+
+/* Steps are groups of 32 inputs, or single inputs of floats. `ahead` is what to fetch into the cache meanwhile, or NULL;
+   if the product `continues`, its sums so far are in `out`. */
+typedef void Tile(const uint8_t *weights, const uint8_t *rows, int64_t row_bytes, int32_t steps, float *out,
+                  int64_t out_stride, int continues, const uint8_t *ahead);
+typedef void Unpack(const uint8_t *panel, int32_t steps, uint8_t *unpacked);
+
+/* Scales and minima of outputs number LANES * vector on, of part `part` of the group of 32 inputs number `step`. `head` is
+   what the block has before its codes, `tail` what follows the codes. */
+INLINE void load_scales(const Format *format, const uint8_t *head, const uint8_t *tail, int32_t step, const int part,
+                        const int vector, vfloat *scale, vfloat *minimum) {
+    const int first = vector * LANES, parts = GROUP / format->group;
+    if (format->scales == WIDE_SCALES_MINIMA) {
+        *scale = vload((const float *)(tail + part * 128) + first);
+        *minimum = vload((const float *)(tail + part * 128 + 64) + first);
+        return;
+    }
+    if (format->scales == BRAIN_SCALES) *scale = load_brain_floats(tail + 2 * first);
+    if (format->scales == HALF_SCALES || format->scales == HALF_SCALES_MINIMA) *scale = load_halves(tail + 2 * first);
+    if (format->scales == HALF_SCALES_MINIMA) *minimum = load_halves(tail + 32 + 2 * first);
+    if (format->scales == SMALL_SCALES)
+        *scale = load_halves(head + 2 * first) *
+                 load_small(head + 32 + (step % 8 * parts + part) * 16 + first);
+    if (format->scales == SMALL_SCALES_MINIMA) {
+        const uint8_t *small = head + 64 + (step % 8 * parts + part) * 32 + first;
+        *scale = load_halves(head + 2 * first) * load_small(small);
+        *minimum = load_halves(head + 32 + 2 * first) * load_small(small + 16) * -1.0f;
+    }
+    if (format->scales == HALF_SCALES || format->scales == BRAIN_SCALES || format->scales == SMALL_SCALES)
+        *minimum = *scale * (float)-format->zero;
+}
+
+/* What is read of a packed panel in a step, nearly. */
+INLINE int ahead_bytes(const Format *format) {
+    return format->scales == WIDE_SCALES_MINIMA ? (format->quads == 8 ? 320 : 576) : code_bytes(format) + 64;
+}
+
+INLINE int has_minima(const Format *format) { return format->quads != 0; }
+
+INLINE void code_tile(const Format *format, const int num_rows, const uint8_t *weights, const uint8_t *rows,
+                      int64_t row_bytes, int32_t steps, float *out, int64_t out_stride, int continues,
+                      const uint8_t *ahead) {
+    const int is_packed = format->codes != BYTES, parts = GROUP / format->group, quads = format->group / 4;
+    const int tail_bytes = format->block == GROUP ? format->panel_bytes - code_bytes(format) : 0;
+    const int step_bytes = code_bytes(format) + tail_bytes;
+    const uint8_t *head = NULL;
+    vfloat totals[MOST_ROWS][VECTORS];
+    UNROLL for (int r = 0; r < num_rows; r++)
+        UNROLL for (int v = 0; v < VECTORS; v++)
+            totals[r][v] = continues ? vload(out + r * out_stride + v * LANES) : vset(0.0f);
+    for (int32_t step = 0; step < steps; step++) {
+        if (format->block == LARGE_BLOCK && step % 8 == 0) {
+            head = weights;
+            weights += head_bytes(format);
+        }
+        if (ahead) {
+            UNROLL for (int line = 0; line < ahead_bytes(format); line += CACHE_LINE) __builtin_prefetch(ahead + line);
+            ahead += ahead_bytes(format);
+        }
+        UNROLL for (int part = 0; part < parts; part++) {
+            vcodes sums16[MOST_ROWS][VECTORS], sums[MOST_ROWS][VECTORS];
+            if (is_packed) {
+                UNROLL for (int i = 0; i < quads / 2; i++)
+                    UNROLL for (int v = 0; v < VECTORS; v++) {
+                        const vcodes both = load_codes(weights + i * 64 + v * (int)sizeof(vcodes));
+                        vcodes low = low_nibbles(both), high = high_nibbles(both);
+                        if (format->codes == TABLE_NIBBLES) {
+                            low = look_up(code_values(format), low);
+                            high = look_up(code_values(format), high);
+                        }
+                        UNROLL for (int r = 0; r < num_rows; r++) {
+                            const QuantizedGroup *row = (const QuantizedGroup *)(rows + r * row_bytes);
+                            add_quad(format, 2 * i, quads, low, row, four_inputs(row->codes + 8 * i), &sums16[r][v],
+                                     &sums[r][v]);
+                            add_quad(format, 2 * i + 1, quads, high, row, four_inputs(row->codes + 8 * i + 4),
+                                     &sums16[r][v], &sums[r][v]);
+                        }
+                    }
+            } else {
+                UNROLL for (int quad = 0; quad < quads; quad++) {
+                    const int at = part * quads + quad;
+                    vcodes codes[VECTORS];
+                    UNROLL for (int v = 0; v < VECTORS; v++)
+                        codes[v] = load_codes(weights + at * 64 + v * (int)sizeof(vcodes));
+                    UNROLL for (int r = 0; r < num_rows; r++) {
+                        const QuantizedGroup *row = (const QuantizedGroup *)(rows + r * row_bytes);
+                        const vcodes inputs = four_inputs(row->codes + at * 4);
+                        UNROLL for (int v = 0; v < VECTORS; v++)
+                            add_quad(format, quad, quads, codes[v], row, inputs, &sums16[r][v], &sums[r][v]);
+                    }
+                }
+            }
+            UNROLL for (int v = 0; v < VECTORS; v++) {
+                vfloat scale, minimum;
+                load_scales(format, head, weights + code_bytes(format), step, part, v, &scale, &minimum);
+                UNROLL for (int r = 0; r < num_rows; r++) {
+                    const QuantizedGroup *row = (const QuantizedGroup *)(rows + r * row_bytes);
+                    totals[r][v] = vfma(from_integers(sums[r][v]), scale * vset(row->scale), totals[r][v]);
+                    if (!has_minima(format)) continue;
+                    vfloat sum = vset(parts == 2 && part ? row->scaled_high_sum : row->scaled_sum);
+                    if (parts == 2 && !part) sum -= vset(row->scaled_high_sum);
+                    totals[r][v] = vfma(minimum, sum, totals[r][v]);
+                }
+            }
+        }
+        weights += step_bytes;
+        rows += sizeof(QuantizedGroup);
+    }
+    UNROLL for (int r = 0; r < num_rows; r++)
+        UNROLL for (int v = 0; v < VECTORS; v++) vstore(out + r * out_stride + v * LANES, totals[r][v]);
+}
+
+INLINE vfloat load_weights(const int format, const uint8_t *from, const int vector) {
+    if (format == F32) return vload((const float *)from + vector * LANES);
+    return format == F16 ? load_halves(from + 2 * LANES * vector) : load_brain_floats(from + 2 * LANES * vector);
+}
+
+INLINE void float_tile(const int format, const int num_rows, const uint8_t *weights, const uint8_t *rows,
+                       int64_t row_bytes, int32_t steps, float *out, int64_t out_stride, int continues,
+                       const uint8_t *ahead) {
+    const int step_bytes = format == F32 ? 64 : 32;
+    vfloat totals[MOST_ROWS][VECTORS];
+    UNROLL for (int r = 0; r < num_rows; r++)
+        UNROLL for (int v = 0; v < VECTORS; v++)
+            totals[r][v] = continues ? vload(out + r * out_stride + v * LANES) : vset(0.0f);
+    for (int32_t step = 0; step < steps; step++) {
+        vfloat weight[VECTORS];
+        UNROLL for (int v = 0; v < VECTORS; v++) weight[v] = load_weights(format, weights, v);
+        UNROLL for (int r = 0; r < num_rows; r++)
+            UNROLL for (int v = 0; v < VECTORS; v++)
+                totals[r][v] = vfma(weight[v], vset(*(const float *)(rows + r * row_bytes)), totals[r][v]);
+        if (ahead) {
+            __builtin_prefetch(ahead);
+            ahead += step_bytes;
+        }
+        weights += step_bytes;
+        rows += sizeof(float);
+    }
+    UNROLL for (int r = 0; r < num_rows; r++)
+        UNROLL for (int v = 0; v < VECTORS; v++) vstore(out + r * out_stride + v * LANES, totals[r][v]);
+}
+
+/* Unpacked panels of codes, by what their products need. */
+enum { WIDE_4_BITS, WIDE_5_BITS, WIDE_6_BITS, WIDE_SIGNED };
+
+static const Format WIDE_FORMATS[] = {
+    [WIDE_4_BITS] = {BYTES, WIDE_SCALES_MINIMA, GROUP, 640, 32, 0, 8, 0},
+    [WIDE_5_BITS] = {BYTES, WIDE_SCALES_MINIMA, GROUP, 640, 32, 0, 4, 0},
+    [WIDE_6_BITS] = {BYTES, WIDE_SCALES_MINIMA, GROUP, 768, 16, 0, 2, 0},
+    [WIDE_SIGNED] = {BYTES, WIDE_SCALES_MINIMA, GROUP, 640, 32, 0, 0, 0},
+};
+
+INLINE void unpack_codes(const Format *format, const uint8_t *panel, int32_t steps, uint8_t *unpacked) {
+    const int parts = GROUP / format->group;
+    const int tail_bytes = format->block == GROUP ? format->panel_bytes - code_bytes(format) : 0;
+    const uint8_t *head = NULL;
+    for (int32_t step = 0; step < steps; step++) {
+        if (format->block == LARGE_BLOCK && step % 8 == 0) {
+            head = panel;
+            panel += head_bytes(format);
+        }
+        UNROLL for (int i = 0; i < code_bytes(format); i += (int)sizeof(vcodes)) {
+            const vcodes codes = load_codes(panel + i);
+            if (format->codes == BYTES) {
+                memcpy(unpacked + i, &codes, sizeof codes);
+                continue;
+            }
+            vcodes low = low_nibbles(codes), high = high_nibbles(codes);
+            if (format->codes == TABLE_NIBBLES) {
+                low = look_up(code_values(format), low);
+                high = look_up(code_values(format), high);
+            }
+            memcpy(unpacked + i / 64 * 128 + i % 64, &low, sizeof low);
+            memcpy(unpacked + i / 64 * 128 + i % 64 + 64, &high, sizeof high);
+        }
+        UNROLL for (int part = 0; part < parts; part++)
+            UNROLL for (int v = 0; v < VECTORS; v++) {
+                vfloat scale, minimum;
+                load_scales(format, head, panel + code_bytes(format), step, part, v, &scale, &minimum);
+                vstore((float *)(unpacked + 512 + part * 128) + v * LANES, scale);
+                vstore((float *)(unpacked + 512 + part * 128 + 64) + v * LANES, minimum);
+            }
+        panel += code_bytes(format) + tail_bytes;
+        unpacked += 512 + parts * 128;
+    }
+}
+
+INLINE void unpack_floats(const int format, const uint8_t *panel, int32_t steps, uint8_t *unpacked) {
+    for (int32_t step = 0; step < steps; step++, panel += 32, unpacked += 64)
+        UNROLL for (int v = 0; v < VECTORS; v++)
+            vstore((float *)unpacked + v * LANES, load_weights(format, panel, v));
+}
+
+#define TILE_ARGUMENTS                                                                                              \
+    const uint8_t *weights, const uint8_t *rows, int64_t row_bytes, int32_t steps, float *out, int64_t out_stride,  \
+        int continues, const uint8_t *ahead
+#define PASS_ARGUMENTS weights, rows, row_bytes, steps, out, out_stride, continues, ahead
+#define NAMED(prefix, name, rows) prefix##_##name##_##rows
+#define DEFINE_TILE(tile, prefix, format, name, num_rows)                                                           \
+    static __attribute__((noinline)) void NAMED(prefix, name, num_rows)(TILE_ARGUMENTS) {                           \
+        tile(format, num_rows, PASS_ARGUMENTS);                                                                     \
+    }
+#define DEFINE_FEW(tile, format, name)                                                                              \
+    DEFINE_TILE(tile, few, format, name, 1)                                                                         \
+    DEFINE_TILE(tile, few, format, name, 2)                                                                         \
+    DEFINE_TILE(tile, few, format, name, 3)                                                                         \
+    DEFINE_TILE(tile, few, format, name, 4)
+#define DEFINE_CODES(name)                                                                                          \
+    DEFINE_FEW(code_tile, &FORMATS[name], name)                                                                     \
+    static __attribute__((noinline)) void unpack_##name(const uint8_t *panel, int32_t steps, uint8_t *unpacked) {   \
+        unpack_codes(&FORMATS[name], panel, steps, unpacked);                                                       \
+    }
+#define DEFINE_FLOATS(name)                                                                                         \
+    DEFINE_FEW(float_tile, name, name)                                                                              \
+    static __attribute__((noinline)) void unpack_##name(const uint8_t *panel, int32_t steps, uint8_t *unpacked) {   \
+        unpack_floats(name, panel, steps, unpacked);                                                                \
+    }
+#if MOST_ROWS == 8
+#define DEFINE_LARGEST(tile, format, name)                                                                          \
+    DEFINE_TILE(tile, many, format, name, 7) DEFINE_TILE(tile, many, format, name, 8)
+#define LARGEST(name) , many_##name##_7, many_##name##_8
+#else
+#define DEFINE_LARGEST(tile, format, name)
+#define LARGEST(name)
+#endif
+#define DEFINE_MANY(tile, format, name)                                                                             \
+    DEFINE_TILE(tile, many, format, name, 1)                                                                        \
+    DEFINE_TILE(tile, many, format, name, 2)                                                                        \
+    DEFINE_TILE(tile, many, format, name, 3)                                                                        \
+    DEFINE_TILE(tile, many, format, name, 4)                                                                        \
+    DEFINE_TILE(tile, many, format, name, 5)                                                                        \
+    DEFINE_TILE(tile, many, format, name, 6)                                                                        \
+    DEFINE_LARGEST(tile, format, name)                                                                              \
+    static Tile *const MANY_##name[MOST_ROWS + 1] = {                                                               \
+        NULL, many_##name##_1, many_##name##_2, many_##name##_3, many_##name##_4, many_##name##_5,                  \
+        many_##name##_6 LARGEST(name)};
+
+DEFINE_FLOATS(F16)
+DEFINE_FLOATS(BF16)
+DEFINE_CODES(Q4_0)
+DEFINE_CODES(Q4_1)
+DEFINE_CODES(Q5_0)
+DEFINE_CODES(Q5_1)
+DEFINE_CODES(Q8_0)
+DEFINE_CODES(Q2_K)
+DEFINE_CODES(Q3_K)
+DEFINE_CODES(Q4_K)
+DEFINE_CODES(Q5_K)
+DEFINE_CODES(Q6_K)
+DEFINE_CODES(IQ4_NL)
+DEFINE_CODES(IQ4_XS)
+DEFINE_CODES(MXFP4)
+DEFINE_MANY(float_tile, F32, F32)
+DEFINE_MANY(code_tile, &WIDE_FORMATS[WIDE_4_BITS], WIDE_4_BITS)
+DEFINE_MANY(code_tile, &WIDE_FORMATS[WIDE_5_BITS], WIDE_5_BITS)
+DEFINE_MANY(code_tile, &WIDE_FORMATS[WIDE_6_BITS], WIDE_6_BITS)
+DEFINE_MANY(code_tile, &WIDE_FORMATS[WIDE_SIGNED], WIDE_SIGNED)
+
+typedef struct {
+    Tile *few[FEW_ROWS + 1];
+    Unpack *unpack;          /* NULL: a panel is as `many` takes it */
+    Tile *const *many;
+    int32_t unpacked_bytes;  /* of a step */
+} Multiplier;
+
+#define MULTIPLIER(name, wide, bytes)                                                                               \
+    [name] = {{NULL, few_##name##_1, few_##name##_2, few_##name##_3, few_##name##_4}, unpack_##name, MANY_##wide, bytes}
+
+static const Multiplier MULTIPLIERS[NUM_FORMATS] = {
+    [F32] = {{NULL, many_F32_1, many_F32_2, many_F32_3, many_F32_4}, NULL, MANY_F32, 64},
+    MULTIPLIER(F16, F32, 64),
+    MULTIPLIER(BF16, F32, 64),
+    MULTIPLIER(Q4_0, WIDE_4_BITS, 640),
+    MULTIPLIER(Q4_1, WIDE_4_BITS, 640),
+    MULTIPLIER(Q5_0, WIDE_5_BITS, 640),
+    MULTIPLIER(Q5_1, WIDE_5_BITS, 640),
+    MULTIPLIER(Q8_0, WIDE_SIGNED, 640),
+    MULTIPLIER(Q2_K, WIDE_6_BITS, 768),
+    MULTIPLIER(Q3_K, WIDE_6_BITS, 768),
+    MULTIPLIER(Q4_K, WIDE_4_BITS, 640),
+    MULTIPLIER(Q5_K, WIDE_5_BITS, 640),
+    MULTIPLIER(Q6_K, WIDE_6_BITS, 768),
+    MULTIPLIER(IQ4_NL, WIDE_SIGNED, 640),
+    MULTIPLIER(IQ4_XS, WIDE_SIGNED, 640),
+    MULTIPLIER(MXFP4, WIDE_5_BITS, 640),
+};
+
+#define FEW_ROWS_LIMIT 8   /* with more rows, unpacking pays */
+#define CODES_AT_ONCE 24   /* groups, and */
+#define FLOATS_AT_ONCE 256 /* inputs, that are unpacked at once: they fit into the first cache */
+
+static void multiply_panel(int32_t format, const uint8_t *panel, const uint8_t *rows, int64_t row_bytes,
+                           int32_t num_rows, int32_t num_inputs, float *out, int64_t out_stride, uint8_t *scratch) {
+    const Multiplier *multiplier = &MULTIPLIERS[format];
+    const int is_float = FORMATS[format].codes == FLOATS;
+    const int32_t steps = is_float ? num_inputs : divide_up(num_inputs, GROUP);
+    if (num_rows <= FEW_ROWS_LIMIT) {
+        const uint8_t *ahead = panel + AHEAD_BYTES;
+        for (int32_t row = 0, count; row < num_rows; row += count) {
+            const int32_t left = num_rows - row;
+            count = divide_up(left, divide_up(left, FEW_ROWS));
+            multiplier->few[count](panel, rows + row * row_bytes, row_bytes, steps, out + row * out_stride, out_stride,
+                                   0, ahead);
+            ahead = NULL;
+        }
+        return;
+    }
+    const int32_t at_once = is_float ? FLOATS_AT_ONCE : CODES_AT_ONCE;
+    const int64_t input_bytes = is_float ? (int64_t)sizeof(float) : (int64_t)sizeof(QuantizedGroup);
+    const int32_t steps_of_block = FORMATS[format].block == LARGE_BLOCK ? LARGE_BLOCK / GROUP : 1;
+    for (int32_t step = 0; step < steps; step += at_once) {
+        const int32_t some = minimum(at_once, steps - step);
+        const uint8_t *part = panel + (int64_t)step / steps_of_block * FORMATS[format].panel_bytes;
+        const uint8_t *weights = part, *ahead = part + (int64_t)some / steps_of_block * FORMATS[format].panel_bytes;
+        if (multiplier->unpack) {
+            multiplier->unpack(part, some, scratch);
+            weights = scratch;
+        }
+        for (int32_t row = 0, count; row < num_rows; row += count) {
+            const int32_t left = num_rows - row;
+            count = divide_up(left, divide_up(left, MOST_ROWS));
+            multiplier->many[count](weights, rows + row * row_bytes + step * input_bytes, row_bytes, some,
+                                    out + row * out_stride, out_stride, step > 0, ahead);
+            ahead = NULL;
+        }
+    }
+}
+
+#endif

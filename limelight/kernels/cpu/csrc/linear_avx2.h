@@ -49,15 +49,12 @@ static inline __attribute__((always_inline)) void add_quad(const Format *format,
     }
 }
 
-static inline vfloat from_integers(__m256i v) { return (vfloat)_mm256_cvtepi32_ps(v); }
+static inline vfloat from_integers(__m256i v) { return __builtin_convertvector((vint)v, vfloat); }
 static inline vfloat load_halves(const uint8_t *from) {
     return (vfloat)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
 }
-static inline vfloat load_brain_floats(const uint8_t *from) {
-    return (vfloat)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)), 16);
-}
 static inline vfloat load_small(const uint8_t *from) { /* signed bytes */
-    return (vfloat)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)));
+    return from_integers(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)));
 }
 
 #endif

@@ -38,15 +38,21 @@ static inline __attribute__((always_inline)) void add_quad(const Format *format,
     *sum = _mm512_dpbusd_epi32(*sum, weights, inputs);
 }
 
-static inline vfloat from_integers(__m512i v) { return (vfloat)_mm512_cvtepi32_ps(v); }
+static inline vfloat from_integers(__m512i v) { return __builtin_convertvector((vint)v, vfloat); }
 static inline vfloat load_halves(const uint8_t *from) {
+#ifdef LIMELIGHT_EMULATE /* SIMDe has no _mm512_cvtph_ps */
+    const __m256 halves[2] = {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from)),
+                              _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 16)))};
+    return vload((const float *)halves);
+#else
     return (vfloat)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
-}
-static inline vfloat load_brain_floats(const uint8_t *from) {
-    return (vfloat)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16);
+#endif
 }
 static inline vfloat load_small(const uint8_t *from) { /* signed bytes */
-    return (vfloat)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+    typedef int8_t bytes __attribute__((vector_size(LANES)));
+    bytes v;
+    memcpy(&v, from, sizeof v);
+    return __builtin_convertvector(__builtin_convertvector(v, vint), vfloat);
 }
 
 #endif

@@ -35,7 +35,7 @@ INLINE void load_scales(const Format *format, const uint8_t *head, const uint8_t
         *minimum = vload((const float *)(tail + part * 128 + 64) + first);
         return;
     }
-    if (format->scales == BRAIN_SCALES) *scale = load_brain_floats(tail + 2 * first);
+    if (format->scales == BRAIN_SCALES) *scale = vload_bfloat16((const uint16_t *)tail + first);
     if (format->scales == HALF_SCALES || format->scales == HALF_SCALES_MINIMA) *scale = load_halves(tail + 2 * first);
     if (format->scales == HALF_SCALES_MINIMA) *minimum = load_halves(tail + 32 + 2 * first);
     if (format->scales == SMALL_SCALES)
@@ -132,7 +132,7 @@ INLINE void code_tile(const Format *format, const int num_rows, const uint8_t *w
 
 INLINE vfloat load_weights(const int format, const uint8_t *from, const int vector) {
     if (format == F32) return vload((const float *)from + vector * LANES);
-    return format == F16 ? load_halves(from + 2 * LANES * vector) : load_brain_floats(from + 2 * LANES * vector);
+    return format == F16 ? load_halves(from + 2 * LANES * vector) : vload_bfloat16((const uint16_t *)from + LANES * vector);
 }
 
 INLINE void float_tile(const int format, const int num_rows, const uint8_t *weights, const uint8_t *rows,

@@ -46,27 +46,7 @@ static inline float inverse_scale(int32_t bits, float *scale) {
 
 /* Codes are round(x * (127 / largest)), ties to even. Magnitudes are compared as integers: a value that is not a number
    has larger bits than all others. */
-#if defined(LIMELIGHT_AVX512)
-static inline void quantize_group(QuantizedGroup *group, const float *values) {
-    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    const __m512 low = _mm512_loadu_ps(values), high = _mm512_loadu_ps(values + 16);
-    const __m512i largest = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(low), magnitude),
-                                             _mm512_and_si512(_mm512_castps_si512(high), magnitude));
-    float scale;
-    const float inverse = inverse_scale(_mm512_reduce_max_epi32(largest), &scale);
-    if (inverse == 0.0f) {
-        memset(group->codes, 0, GROUP);
-        finish_group(group, scale, 0, 0);
-        return;
-    }
-    const __m512i low_codes = _mm512_cvtps_epi32(_mm512_mul_ps(low, _mm512_set1_ps(inverse)));
-    const __m512i high_codes = _mm512_cvtps_epi32(_mm512_mul_ps(high, _mm512_set1_ps(inverse)));
-    _mm_storeu_si128((__m128i *)group->codes, _mm512_cvtepi32_epi8(low_codes));
-    _mm_storeu_si128((__m128i *)(group->codes + 16), _mm512_cvtepi32_epi8(high_codes));
-    const int32_t high_sum = _mm512_reduce_add_epi32(high_codes);
-    finish_group(group, scale, _mm512_reduce_add_epi32(low_codes) + high_sum, high_sum);
-}
-#elif defined(LIMELIGHT_AVX2)
+#if defined(LIMELIGHT_AVX512) || defined(LIMELIGHT_AVX2)
 static inline int32_t sum_of_lanes(__m128i lanes) {
     lanes = _mm_add_epi32(lanes, _mm_shuffle_epi32(lanes, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(lanes, _mm_shuffle_epi32(lanes, 0xb1)));

@@ -1,7 +1,6 @@
 """Tests of experts in C, against `ReferenceKernels` in float64."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -10,7 +10,7 @@ pass is run once to be recorded (`cpu/`).
 Shapes: `tokens` is the number of rows of the step, `sampled` the number of rows that draw a token.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -89,15 +89,17 @@ class ExpertWeights(msgspec.Struct, frozen=True, kw_only=True):
     """Gated MLPs of which each row takes a few.
 
     Attributes:
-        gate_up: [experts, 2 * inner, in], the gate's rows first.
-        down: [experts, out, inner].
-        gate_up_bias, down_bias: [experts, 2 * inner] and [experts, out], or None.
+        read_gate, read_up, read_down: read the matrices [experts, inner, in], the same, and [experts, out, inner]. Each
+            is called once, when what it reads is packed, so that a layer is never in memory twice.
+        gate_bias, up_bias, down_bias: [experts, inner], the same, and [experts, out], or all None.
         activation, limit: as in `Kernels.gate`.
     """
 
-    gate_up: Tensor
-    down: Tensor
-    gate_up_bias: Tensor | None = None
+    read_gate: Callable[[], Tensor | StoredTensor]
+    read_up: Callable[[], Tensor | StoredTensor]
+    read_down: Callable[[], Tensor | StoredTensor]
+    gate_bias: Tensor | None = None
+    up_bias: Tensor | None = None
     down_bias: Tensor | None = None
     activation: str = "silu"
     limit: float | None = None

@@ -5,10 +5,9 @@ a token's keys and values are written, and gathered, as one piece.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -59,6 +58,20 @@ class ReferenceLinear:
     weight: Tensor
     bias: Tensor | None
     packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceExperts:
+    """Experts of a layer: [experts, 2 * inner, in], the gate's rows first, and [experts, out, inner], with zeros behind
+    rows that grouped products could not step over; biases [experts, 2 * inner] and [experts, out], or None.
+    """
+
+    gate_up: Tensor
+    down: Tensor
+    gate_up_bias: Tensor | None
+    down_bias: Tensor | None
+    activation: str
+    limit: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +233,17 @@ class ReferenceKernels:
             return F.silu(gate).mul_(up)
         return F.gelu(gate, approximate="tanh" if activation == "gelu_tanh" else "none").mul_(up)
 
-    def pack_experts(self, weights: ExpertWeights) -> ExpertWeights:
-        """The weights as they are, but for inputs of odd sizes, which grouped products cannot step over."""
-        return msgspec.structs.replace(weights, gate_up=_aligned(weights.gate_up), down=_aligned(weights.down))
+    def pack_experts(self, weights: ExpertWeights) -> ReferenceExperts:
+        """Gate and up as one matrix; inputs of odd sizes are filled up, which grouped products cannot step over."""
+        biases = [bias for bias in (weights.gate_bias, weights.up_bias) if bias is not None]
+        return ReferenceExperts(
+            gate_up=_aligned(_read_joined(weights.read_gate, weights.read_up)),
+            down=_aligned(_plain(weights.read_down())),
+            gate_up_bias=torch.cat(biases, 1) if biases else None,
+            down_bias=weights.down_bias,
+            activation=weights.activation,
+            limit=weights.limit,
+        )
 
     def route(self, scores: Tensor, num_chosen: int, *, chosen_first: bool, normalize: bool) -> tuple[Tensor, Tensor]:
         """In float32, whatever the dtype of `scores` [tokens, experts]."""
@@ -238,7 +259,7 @@ class ReferenceKernels:
         """`outputs` + sigmoid(`scores`) * `values`: [tokens, n], [tokens, 1], [tokens, n]."""
         return outputs + scores.sigmoid() * values
 
-    def experts(self, inputs: Tensor, chosen: Tensor, shares: Tensor, packed: ExpertWeights) -> Tensor:
+    def experts(self, inputs: Tensor, chosen: Tensor, shares: Tensor, packed: ReferenceExperts) -> Tensor:
         """Rows sorted by expert, two grouped products, and each row's results added up in the order of its choice."""
         tokens, num_chosen = chosen.shape
         expert_of_row, order = chosen.flatten().sort(stable=True)
@@ -268,6 +289,19 @@ def _plain(weight: Tensor | StoredTensor) -> Tensor:
 def _rms_norm(values: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """RMSNorm over the last dimension; a weight that is more exact than the values is multiplied with as it is."""
     return F.rms_norm(values.to(weight.dtype), weight.shape, weight, epsilon).to(values.dtype)
+
+
+def _read_joined(
+    read_gate: Callable[[], Tensor | StoredTensor], read_up: Callable[[], Tensor | StoredTensor]
+) -> Tensor:
+    """[experts, 2 * inner, in]; `up` is read when the gate is in its place and its own tensor gone."""
+    gate = _plain(read_gate())
+    num_experts, inner, inputs = gate.shape
+    joined = gate.new_empty(num_experts, 2 * inner, inputs)
+    joined[:, :inner] = gate
+    del gate
+    joined[:, inner:] = _plain(read_up())
+    return joined
 
 
 def _aligned(weight: Tensor) -> Tensor:

@@ -2,9 +2,6 @@
 1701.06538). Owns weights, never a sequence; the experts' products are one call of the kernels.
 """
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor
 
 from limelight.kernels.interface import ExpertWeights, Rows
@@ -28,7 +25,7 @@ class Experts:
         self._normalize = settings.normalize
         self._chosen_first = chosen_first
         self._router = builder.projection([router], biases=spec.mlp_bias)
-        self._packed = builder.kernels.pack_experts(_read_experts(builder))
+        self._packed = builder.kernels.pack_experts(_expert_weights(builder))
         has_shared = settings.shared_intermediate_size is not None
         self._shared = GatedMLP(builder, name="mlp.shared_expert") if has_shared else None
         self._shared_gate = builder.projection(["mlp.shared_expert_gate"], biases=False) if has_shared else None
@@ -61,30 +58,22 @@ def expert_shapes(spec: ModelSpec, router: str = "mlp.gate") -> Shapes:
     return shapes
 
 
-def _read_experts(builder: LayerBuilder) -> ExpertWeights:
-    spec = builder.spec
+def _expert_weights(builder: LayerBuilder) -> ExpertWeights:
+    spec, prefix = builder.spec, f"{builder.prefix}.mlp.experts"
 
-    def read(name: str) -> Tensor:
-        return builder.read(f"{builder.prefix}.mlp.experts.{name}")
+    def bias(name: str) -> Tensor | None:
+        return builder.read(f"{prefix}.{name}.bias") if spec.mlp_bias else None
 
     return ExpertWeights(
-        gate_up=_joined(read("gate_proj.weight"), lambda: read("up_proj.weight")),
-        down=read("down_proj.weight"),
-        gate_up_bias=torch.cat((read("gate_proj.bias"), read("up_proj.bias")), 1) if spec.mlp_bias else None,
-        down_bias=read("down_proj.bias") if spec.mlp_bias else None,
+        read_gate=lambda: builder.read(f"{prefix}.gate_proj.weight"),
+        read_up=lambda: builder.read(f"{prefix}.up_proj.weight"),
+        read_down=lambda: builder.read(f"{prefix}.down_proj.weight"),
+        gate_bias=bias("gate_proj"),
+        up_bias=bias("up_proj"),
+        down_bias=bias("down_proj"),
         activation=spec.activation,
         limit=spec.gate_limit,
     )
-
-
-def _joined(gate: Tensor, read_up: Callable[[], Tensor]) -> Tensor:
-    """[experts, 2 * inner, in]; `up` is read when `gate` is in its place, so that no layer is in memory twice."""
-    num_experts, inner, inputs = gate.shape
-    joined = gate.new_empty(num_experts, 2 * inner, inputs)
-    joined[:, :inner] = gate
-    del gate
-    joined[:, inner:] = read_up()
-    return joined
 
 
 def _settings(spec: ModelSpec) -> ExpertSettings:

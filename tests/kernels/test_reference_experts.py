@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -31,31 +32,53 @@ ACTIVATIONS: dict[tuple[str, float | None], Callable[[float, float], float]] = {
 
 
 def weights_of(
-    num_experts: int, hidden: int, inner: int, *, biases: bool, activation: str = "silu", limit: float | None = None
+    num_experts: int,
+    hidden: int,
+    inner: int,
+    *,
+    biases: bool,
+    activation: str = "silu",
+    limit: float | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> ExpertWeights:
     return ExpertWeights(
-        gate_up=random(num_experts, 2 * inner, hidden, seed=1),
-        down=random(num_experts, hidden, inner, seed=2),
-        gate_up_bias=random(num_experts, 2 * inner, seed=3) if biases else None,
-        down_bias=random(num_experts, hidden, seed=4) if biases else None,
+        read_gate=lambda: random(num_experts, inner, hidden, seed=1).to(dtype),
+        read_up=lambda: random(num_experts, inner, hidden, seed=2).to(dtype),
+        read_down=lambda: random(num_experts, hidden, inner, seed=3).to(dtype),
+        gate_bias=random(num_experts, inner, seed=4).to(dtype) if biases else None,
+        up_bias=random(num_experts, inner, seed=5).to(dtype) if biases else None,
+        down_bias=random(num_experts, hidden, seed=6).to(dtype) if biases else None,
         activation=activation,
         limit=limit,
     )
 
 
+def exact_of(tensor: object) -> np.ndarray:
+    assert isinstance(tensor, torch.Tensor)
+    return tensor.double().numpy()
+
+
 def by_hand(inputs: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor, weights: ExpertWeights) -> np.ndarray:
     gated = ACTIVATIONS[weights.activation, weights.limit]
+    exact = [
+        (exact_of(read()), None if bias is None else exact_of(bias))
+        for read, bias in (
+            (weights.read_gate, weights.gate_bias),
+            (weights.read_up, weights.up_bias),
+            (weights.read_down, weights.down_bias),
+        )
+    ]
+
+    def product(matrix: int, expert: int, values: np.ndarray) -> np.ndarray:
+        weight, bias = exact[matrix]
+        return weight[expert] @ values + (0.0 if bias is None else bias[expert])
+
     result = np.zeros(inputs.shape)
     for row, (experts, parts) in enumerate(zip(chosen.tolist(), shares.tolist(), strict=True)):
         for expert, share in zip(experts, parts, strict=True):
-            both = weights.gate_up[expert].double().numpy() @ inputs[row].double().numpy()
-            if weights.gate_up_bias is not None:
-                both += weights.gate_up_bias[expert].double().numpy()
-            inner = np.array([gated(gate, up) for gate, up in zip(*np.split(both, 2), strict=True)])
-            output = weights.down[expert].double().numpy() @ inner
-            if weights.down_bias is not None:
-                output += weights.down_bias[expert].double().numpy()
-            result[row] += share * output
+            both = [product(matrix, expert, exact_of(inputs[row])) for matrix in (0, 1)]
+            inner = np.array([gated(gate, up) for gate, up in zip(*both, strict=True)])
+            result[row] += share * product(2, expert, inner)
     return result
 
 
@@ -92,13 +115,12 @@ def test_any_sizes_will_do(tokens: int, num_experts: int, num_chosen: int, hidde
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_narrow_dtypes_are_kept_and_need_no_round_sizes(kernels: ReferenceKernels, dtype: torch.dtype) -> None:
-    exact = weights_of(3, 5, 7, biases=True)
-    tensors = {name: getattr(exact, name).to(dtype) for name in ("gate_up", "down", "gate_up_bias", "down_bias")}
     inputs, shares = random(4, 5), torch.full((4, 2), 0.5)
     chosen = torch.tensor([[0, 1], [2, 1], [1, 0], [1, 2]])
-    ours = kernels.experts(inputs.to(dtype), chosen, shares, kernels.pack_experts(ExpertWeights(**tensors)))
+    narrow = weights_of(3, 5, 7, biases=True, dtype=dtype)
+    ours = kernels.experts(inputs.to(dtype), chosen, shares, kernels.pack_experts(narrow))
     assert ours.dtype == dtype
-    close(ours.float(), by_hand(inputs, chosen, shares, exact), 0.15)
+    close(ours.float(), by_hand(inputs, chosen, shares, weights_of(3, 5, 7, biases=True)), 0.15)
 
 
 def test_a_row_gets_the_same_alone_and_in_company(kernels: ReferenceKernels) -> None:
@@ -111,9 +133,8 @@ def test_a_row_gets_the_same_alone_and_in_company(kernels: ReferenceKernels) -> 
         close(alone[0], together[row], 1e-6)
 
 
-def test_packing_keeps_the_tensors_where_their_sizes_allow(kernels: ReferenceKernels) -> None:
+def test_packing_keeps_the_tensors_where_it_can(kernels: ReferenceKernels) -> None:
     """Experts are most of a model: a copy would need its memory twice."""
-    weights = weights_of(3, 8, 12, biases=False)
-    packed = kernels.pack_experts(weights)
-    assert packed.gate_up.data_ptr() == weights.gate_up.data_ptr()
-    assert packed.down.data_ptr() == weights.down.data_ptr()
+    down = random(3, 8, 12)
+    weights = msgspec.structs.replace(weights_of(3, 8, 12, biases=False), read_down=lambda: down)
+    assert kernels.pack_experts(weights).down.data_ptr() == down.data_ptr()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from limelight.kernels.interface import ExpertWeights
-from limelight.kernels.reference import ReferenceKernels
+from limelight.kernels.reference import ReferenceExperts, ReferenceKernels
 from limelight.models.experts import Experts, expert_shapes
 from limelight.models.layers import LayerBuilder
 from tests.models.families.tiny_families import TINY_FAMILIES
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class PackingWatched(ReferenceKernels):
-    packed: ExpertWeights
+    packed: ReferenceExperts
 
-    def pack_experts(self, weights: ExpertWeights) -> ExpertWeights:
-        self.packed = weights
-        return super().pack_experts(weights)
+    def pack_experts(self, weights: ExpertWeights) -> ReferenceExperts:
+        self.packed = super().pack_experts(weights)
+        return self.packed
 
 
 @pytest.mark.parametrize(("architecture", "router"), [("qwen2_moe", "mlp.gate"), ("gpt_oss", "mlp.router")])

@@ -9,7 +9,7 @@ from torch import Tensor
 from limelight.kernels.cpu.elementwise import activation_number
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.cpu.recorder import Recorder, RowCount, Value
-from limelight.kernels.interface import ExpertWeights
+from limelight.kernels.interface import ExpertWeights, StoredTensor
 
 ROUTE = Function("record_route", "pppppiiii")
 GROUP_ROWS = Function("record_group_rows", "pppppppii")
@@ -45,10 +45,11 @@ def route(
 
 def pack_experts(library: Library, weights: ExpertWeights) -> PackedExperts:
     """See `Kernels`."""
+    biases = [_exact(bias) for bias in (weights.gate_bias, weights.up_bias) if bias is not None]
     return PackedExperts(
-        _exact(weights.gate_up),
-        _exact(weights.down),
-        None if weights.gate_up_bias is None else _exact(weights.gate_up_bias),
+        torch.cat((_exact(weights.read_gate()), _exact(weights.read_up())), 1),
+        _exact(weights.read_down()),
+        torch.cat(biases, 1) if biases else None,
         None if weights.down_bias is None else _exact(weights.down_bias),
         activation_number(weights.activation, weights.limit),
         0.0 if weights.limit is None else weights.limit,
@@ -77,5 +78,6 @@ def experts(recorder: Recorder, inputs: Value, chosen: Value, shares: Value, pac
     return sums
 
 
-def _exact(tensor: Tensor) -> Tensor:
+def _exact(tensor: Tensor | StoredTensor) -> Tensor:
+    assert isinstance(tensor, Tensor), "no format is taken as it is stored"
     return tensor.detach().to(torch.float32).contiguous()

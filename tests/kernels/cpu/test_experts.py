@@ -1,5 +1,7 @@
 """Tests of experts in C, against `ReferenceKernels` in float64."""
 
+from typing import cast
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from limelight.kernels.reference import ReferenceKernels
 from tests.kernels.batches import random
 from tests.kernels.cpu.recorded import row_count, run_recorded
 
+Matrix = tuple[torch.Tensor, torch.Tensor | None]
 Choice = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
@@ -29,11 +32,16 @@ def weights_of(
     dtype: torch.dtype = torch.float32,
 ) -> ExpertWeights:
     outputs = hidden if outputs is None else outputs
+    gate = random(num_experts, inner, hidden, seed=1).to(dtype)
+    up = random(num_experts, inner, hidden, seed=2).to(dtype)
+    down = random(num_experts, outputs, inner, seed=3).to(dtype)
     return ExpertWeights(
-        gate_up=random(num_experts, 2 * inner, hidden, seed=1).to(dtype),
-        down=random(num_experts, outputs, inner, seed=2).to(dtype),
-        gate_up_bias=random(num_experts, 2 * inner, seed=3).to(dtype) if biases else None,
-        down_bias=random(num_experts, outputs, seed=4).to(dtype) if biases else None,
+        read_gate=lambda: gate,
+        read_up=lambda: up,
+        read_down=lambda: down,
+        gate_bias=random(num_experts, inner, seed=4).to(dtype) if biases else None,
+        up_bias=random(num_experts, inner, seed=5).to(dtype) if biases else None,
+        down_bias=random(num_experts, outputs, seed=6).to(dtype) if biases else None,
         activation=activation,
         limit=limit,
     )
@@ -57,21 +65,34 @@ def summed(library: Library, inputs: NDArray[np.float32], choice: Choice, packed
     return run_recorded(library, record)[0]
 
 
+def exact_of(tensor: object) -> torch.Tensor:
+    assert isinstance(tensor, torch.Tensor)
+    return tensor.double()
+
+
 def expected(inputs: NDArray[np.float32], choice: Choice, weights: ExpertWeights) -> NDArray[np.float64]:
     """One row and one expert at a time, in float64."""
     kernels = ReferenceKernels(torch.device("cpu"))
     exact = torch.from_numpy(inputs).double()
+    gate, up, down = (
+        (exact_of(read()), None if bias is None else exact_of(bias))
+        for read, bias in (
+            (weights.read_gate, weights.gate_bias),
+            (weights.read_up, weights.up_bias),
+            (weights.read_down, weights.down_bias),
+        )
+    )
+
+    def product(matrix: Matrix, expert: int, values: torch.Tensor) -> torch.Tensor:
+        weight, bias = matrix
+        return weight[expert] @ values + (0.0 if bias is None else bias[expert])
+
     results = []
     for row, (chosen, shares) in enumerate(zip(*choice, strict=True)):
-        total = 0
+        total = torch.zeros(down[0].shape[1], dtype=torch.float64)
         for expert, share in zip(chosen.tolist(), shares.tolist(), strict=True):
-            both = weights.gate_up[expert].double() @ exact[row]
-            if weights.gate_up_bias is not None:
-                both += weights.gate_up_bias[expert].double()
-            output = weights.down[expert].double() @ kernels.gate(both, weights.activation, weights.limit)
-            if weights.down_bias is not None:
-                output += weights.down_bias[expert].double()
-            total = total + share * output
+            both = torch.cat((product(gate, expert, exact[row]), product(up, expert, exact[row])))
+            total += share * product(down, expert, kernels.gate(both, weights.activation, weights.limit))
         results.append(total)
     return torch.stack(results).numpy()
 
@@ -131,7 +152,7 @@ def test_a_row_gets_the_same_bits_alone_and_in_a_batch(library: Library) -> None
 
 def test_an_expert_that_no_row_chose_is_not_read(library: Library) -> None:
     weights = weights_of(4, 16, 16)
-    weights.gate_up[2] = torch.nan
-    weights.down[2] = torch.nan
+    for read in (weights.read_gate, weights.read_up, weights.read_down):
+        cast("torch.Tensor", read())[2] = torch.nan
     choice = np.array([[0, 1], [3, 0]], np.int32), np.ones((2, 2), np.float32)
     assert np.isfinite(summed(library, random(2, 16).numpy(), choice, pack_experts(library, weights))).all()

@@ -134,7 +134,7 @@ def test_each_row_is_the_weighted_sum_of_its_experts(
 def test_all_rows_may_take_the_same_experts(library: Library) -> None:
     weights = weights_of(6, 24, 16)
     inputs = random(70, 24).numpy()
-    choice = np.tile(np.int32([4, 1]), (70, 1)), np.tile(np.float32([0.75, 0.25]), (70, 1))
+    choice = np.tile(np.array([4, 1], np.int32), (70, 1)), np.tile(np.array([0.75, 0.25], np.float32), (70, 1))
     ours = summed(library, inputs, choice, pack_experts(library, weights))
     np.testing.assert_allclose(ours, expected(inputs, choice, weights), rtol=1e-4, atol=1e-4)
 

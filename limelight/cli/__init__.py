@@ -1,4 +1,4 @@
-"""The program `limelight`: serve, chat, generate, models.
+"""The program `limelight`: serve, chat, generate, models, bench.
 
 Every expected failure is one line on stderr and an exit code.
 
@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = 
 
 def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
     # Imported only now: `limelight --help` answers at once, and so does a name that is wrong.
-    if loader is None:
+    drives_a_server = options.command == "bench" and options.benchmark == "serve"
+    if loader is None and not drives_a_server:
         from limelight.cli.names import check_names
 
         check_names(options)
@@ -74,6 +75,10 @@ def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
         from limelight.cli.models import models
 
         return models(options)
+    if options.command == "bench":
+        from limelight.cli.bench import bench
+
+        return bench(options, loader)
     from limelight.cli.chat import chat, generate
 
     return chat(options, loader) if options.command == "chat" else generate(options, loader)

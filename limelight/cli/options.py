@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from limelight import __version__
+from limelight.cli.bench_options import bench_commands
 from limelight.cli.option_groups import (
     MODEL_HELP,
     adapter_options,
@@ -21,7 +22,7 @@ from limelight.config import DEVICES, DTYPES, MODEL_IMPLS
 
 DESCRIPTION = """\
 Limelight serves language models: an OpenAI-compatible server with a chat page, a chat in the terminal, and plain
-generation for scripts.
+generation for scripts; and it measures them.
 
 MODEL is a folder in Hugging Face layout, a .gguf file, a hub id such as HuggingFaceTB/SmolLM2-135M-Instruct, or
 one GGUF file of a hub repository: ORGANISATION/NAME:Q4_K_M (a quantisation) or ORGANISATION/NAME:FILE.gguf.
@@ -80,18 +81,21 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     _chat_command(commands)
     _generate_command(commands)
     _models_command(commands)
+    bench_commands(commands, environment, _Help)
     return parser
 
 
 class _Parser(argparse.ArgumentParser):
     """Complains in one line, and says what to type instead of an option that there is not; `--model` is MODEL."""
 
+    _commands: Mapping[str, argparse.ArgumentParser] = {}
+
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
         """The options; an error ends the program."""
         options, unknown = self.parse_known_args(args, namespace)
-        command = self._commands[options.command]
+        command = self._command_of(options)
         if unknown:
             command.error(complaint(unknown, command._option_string_actions))  # noqa: SLF001 (our own class)
         named: str | None = getattr(options, "named_model", None)
@@ -101,10 +105,16 @@ class _Parser(argparse.ArgumentParser):
             options.model = named
         return options
 
+    def _command_of(self, options: argparse.Namespace) -> argparse.ArgumentParser:
+        """The parser that read the last of the commands: that of `serve`, or of `serve` below `bench`."""
+        command = self._commands[options.command]
+        below = command._commands if isinstance(command, _Parser) else {}  # noqa: SLF001 (our own class)
+        return below[options.benchmark] if below else command
+
     def add_subparsers(self, **settings: Any) -> Any:
         """As argparse; remembers them."""
         added = super().add_subparsers(**settings)
-        self._commands: Mapping[str, argparse.ArgumentParser] = added.choices
+        self._commands = added.choices
         return added
 
     def error(self, message: str) -> NoReturn:

@@ -15,6 +15,7 @@ from limelight.kernels.cpu.library import Library
 from limelight.kernels.cpu.recorder import Recorder, bound
 from limelight.kernels.cpu.sampling import SampledBuffers, SamplingBuffers
 from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
+from limelight.kernels.cpu.threads import ThreadPool
 from limelight.kernels.interface import SampledTokens
 from limelight.kernels.reference_sampling import sample
 from limelight.models.recorded_sampling import RecordedSamplingSeats
@@ -65,7 +66,7 @@ class Drawer:
         self.sampled = sampling.sample(recorder, bound(self.step.sampled, self.logits), self.buffers)
         self.program, _ = recorder.finish()
 
-    def run(self, pool: int | None = None) -> SampledBuffers:
+    def run(self, pool: ThreadPool | None = None) -> SampledBuffers:
         self.program.run(pool)
         return self.sampled
 
@@ -224,6 +225,21 @@ def test_a_seat_draws_for_several_positions_in_one_step_as_it_does_one_by_one(li
     together = drawer.run()
     assert together.token_ids.tolist() == [sampled.token_ids[0] for sampled in alone]
     np.testing.assert_array_equal(together.logprobs, np.concatenate([sampled.logprobs for sampled in alone]))
+
+
+def test_threads_that_share_rows_draw_what_one_does(library: Library, pool: ThreadPool) -> None:
+    vocab_size = 2 * SLICE + 500
+    rows = random_rows(24, vocab_size, seed=13)
+    logits = normal(24, vocab_size, seed=14, scale=3.0)
+    alone = Drawer(library, logits, rows).run()
+    together = Drawer(library, logits, rows)
+    for _ in range(3):
+        for seat, row in enumerate(rows):
+            together.seats.take(row.taken(seat))
+        shared = together.run(pool)
+        assert shared.token_ids.tolist() == alone.token_ids.tolist()
+        np.testing.assert_array_equal(shared.logprobs, alone.logprobs)
+        np.testing.assert_array_equal(shared.top_logprobs, alone.top_logprobs)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

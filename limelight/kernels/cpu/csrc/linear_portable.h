@@ -1,10 +1,29 @@
 /* Products in plain C: a group of a panel is decoded, then multiplied with all rows. The order of operations is that of
-   `linear.h`. */
+   `linear.h`, but products are rounded before they are added. */
 #ifndef LIMELIGHT_LINEAR_PORTABLE_H
 #define LIMELIGHT_LINEAR_PORTABLE_H
 
 #include "decode.h"
 #include "linear.h"
+
+typedef struct {
+    int16_t codes[GROUP][PANEL];
+    float scales[2][PANEL], minima[2][PANEL];
+} DecodedGroup;
+
+static void decode_group(const Format *format, PanelGroup group, DecodedGroup *decoded) {
+    for (int quad = 0; quad < GROUP / 4; quad++)
+        for (int output = 0; output < PANEL; output++)
+            for (int i = 0; i < 4; i++)
+                decoded->codes[quad * 4 + i][output] = (int16_t)code_at(format, group, quad, output, i);
+    for (int part = 0; part < GROUP / format->group; part++)
+        for (int output = 0; output < PANEL; output++) {
+            const float scale = scale_at(format, group, part, output);
+            decoded->scales[part][output] = scale;
+            decoded->minima[part][output] = stores_minima(format) ? minimum_at(format, group, part, output)
+                                                                  : scale * (float)-format->zero;
+        }
+}
 
 static void multiply_group(const Format *format, const DecodedGroup *decoded, const QuantizedGroup *row, float *sums) {
     const int parts = GROUP / format->group;
@@ -31,7 +50,8 @@ static void multiply_panel(int32_t number, const uint8_t *panel, const uint8_t *
     if (format->codes == FLOATS) {
         for (int32_t i = 0; i < num_inputs; i++) {
             float weights[PANEL];
-            decode_floats(number, panel + (int64_t)i * format->panel_bytes, weights);
+            for (int output = 0; output < PANEL; output++)
+                weights[output] = float_at(number, panel + (int64_t)i * format->panel_bytes, output);
             for (int32_t row = 0; row < num_rows; row++) {
                 const float input = ((const float *)(rows + row * row_bytes))[i];
                 float *sums = out + row * out_stride;
@@ -42,7 +62,7 @@ static void multiply_panel(int32_t number, const uint8_t *panel, const uint8_t *
     }
     for (int32_t group = 0; group < divide_up(num_inputs, GROUP); group++) {
         DecodedGroup decoded;
-        decode_group(format, panel, group, &decoded);
+        decode_group(format, panel_group(format, panel, group), &decoded);
         for (int32_t row = 0; row < num_rows; row++)
             multiply_group(format, &decoded, (const QuantizedGroup *)(rows + row * row_bytes) + group,
                            out + row * out_stride);

@@ -1,0 +1,88 @@
+"""Matrices in the order in which the products in C read them (`csrc/formats.h`)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from limelight.kernels.cpu.library import Function, Library
+from limelight.kernels.interface import StoredTensor
+
+PACK = Function("pack", "ipiiip")
+PANEL = 16
+"""Outputs that are multiplied together."""
+
+
+class PackedFormat(NamedTuple):
+    """`block` inputs of 16 outputs take `panel_bytes`."""
+
+    number: int
+    block: int
+    panel_bytes: int
+
+
+FORMATS = {
+    "F32": PackedFormat(0, 1, 64),
+    "F16": PackedFormat(1, 1, 32),
+    "BF16": PackedFormat(2, 1, 32),
+    "Q4_0": PackedFormat(3, 32, 288),
+    "Q4_1": PackedFormat(4, 32, 320),
+    "Q5_0": PackedFormat(5, 32, 544),
+    "Q5_1": PackedFormat(6, 32, 576),
+    "Q8_0": PackedFormat(7, 32, 544),
+    "Q2_K": PackedFormat(8, 256, 4672),
+    "Q3_K": PackedFormat(9, 256, 4384),
+    "Q4_K": PackedFormat(10, 256, 2368),
+    "Q5_K": PackedFormat(11, 256, 4416),
+    "Q6_K": PackedFormat(12, 256, 4384),
+    "IQ4_NL": PackedFormat(13, 32, 288),
+    "IQ4_XS": PackedFormat(14, 256, 2208),
+    "MXFP4": PackedFormat(15, 32, 288),
+}
+"""Formats by their names in GGUF files, as `csrc/formats.h` has them."""
+
+STORED_FORMATS = frozenset(FORMATS)
+FLOAT_FORMATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+
+
+def format_of(stored: torch.dtype | str) -> str:
+    """The format that a matrix is packed in; other dtypes than those of `FLOAT_FORMATS` become float32."""
+    return stored if isinstance(stored, str) else FLOAT_FORMATS.get(stored, "F32")
+
+
+def format_of_weight(weight: Tensor | StoredTensor) -> str:
+    """See `format_of`."""
+    return format_of(weight.format if isinstance(weight, StoredTensor) else weight.dtype)
+
+
+def is_float(format_name: str) -> bool:
+    """Whether rows of float32, and not of int8, are multiplied with the format."""
+    return FORMATS[format_name].block == 1
+
+
+def packed_bytes(shape: tuple[int, int], stored: torch.dtype | str) -> int:
+    """Memory that a matrix [out, in] takes once packed."""
+    layout = FORMATS[format_of(stored)]
+    return -(-shape[0] // PANEL) * -(-shape[1] // layout.block) * layout.panel_bytes
+
+
+def pack_matrix(library: Library, weights: Sequence[Tensor | StoredTensor], panels: Tensor) -> None:
+    """Pack matrices [out, in] of one format and one input size, their outputs side by side.
+
+    Args:
+        panels: uint8 [packed_bytes], zeros, to be filled.
+    """
+    number = FORMATS[format_of_weight(weights[0])].number
+    first = 0
+    for weight in weights:
+        rows = weight.rows if isinstance(weight, StoredTensor) else _plain(weight)
+        num_outputs, num_inputs = weight.shape
+        rows = rows.contiguous()
+        library.call(PACK, number, rows.data_ptr(), num_outputs, num_inputs, first, panels.data_ptr())
+        first += num_outputs
+
+
+def _plain(weight: Tensor) -> Tensor:
+    weight = weight.detach()
+    return weight if weight.dtype in FLOAT_FORMATS else weight.to(torch.float32)

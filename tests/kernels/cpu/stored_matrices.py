@@ -1,0 +1,51 @@
+"""Matrices of random blocks in every stored format, and what they stand for."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from limelight.kernels.interface import StoredTensor
+from limelight.models.gguf.blocks import FORMATS, PLAIN, to_float32
+
+BLOCKS = {known.name: known for known in FORMATS.values()}
+QUANTIZED = sorted(set(BLOCKS) - set(PLAIN))
+HALVES = {
+    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
+    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [],
+}  # fmt: skip
+"""Bytes at which the blocks of a format have float16 numbers."""
+
+
+def stored_matrix(
+    name: str, num_outputs: int, num_inputs: int, generator: np.random.Generator, *, scale: float = 0.02
+) -> StoredTensor:
+    """Random codes, and scales of about `scale` with either sign."""
+    known = BLOCKS[name]
+    num_blocks = num_outputs * num_inputs // known.block_size
+    blocks = generator.integers(0, 256, (num_blocks, known.block_bytes), np.uint8)
+    for start in HALVES.get(name, []):
+        numbers = (generator.standard_normal(num_blocks) * scale).astype(np.float16)
+        blocks[:, start : start + 2] = numbers[:, None].view(np.uint8)
+    if name == "MXFP4":
+        blocks[:, 0] = generator.integers(118, 124, num_blocks)
+    if name in PLAIN:
+        values = torch.from_numpy(generator.standard_normal((num_outputs, num_inputs), np.float32) * scale)
+        return StoredTensor(name, (num_outputs, num_inputs), values.to(PLAIN[name]).view(torch.uint8))
+    return StoredTensor(name, (num_outputs, num_inputs), torch.from_numpy(blocks.reshape(num_outputs, -1)))
+
+
+def values_of(weight: Tensor | StoredTensor) -> NDArray[np.float64]:
+    """[out, in]."""
+    if isinstance(weight, StoredTensor):
+        weight = to_float32(weight.rows.contiguous(), weight.format, weight.shape)
+    return weight.to(torch.float64).numpy()
+
+
+def dequantized(rows: NDArray[np.uint8], width: int) -> NDArray[np.float64]:
+    """What the quantised rows [rows, bytes] of `csrc/quantize.h` stand for, [rows, width]."""
+    groups = -(-width // 32)
+    groups_of_rows = np.ascontiguousarray(rows[:, : groups * 48]).reshape(len(rows), groups, 48)
+    codes = groups_of_rows[:, :, :32].view(np.int8).astype(np.float64)
+    scales = np.ascontiguousarray(groups_of_rows[:, :, 32:36]).view(np.float32).astype(np.float64)
+    return (codes * scales).reshape(len(rows), -1)[:, :width]

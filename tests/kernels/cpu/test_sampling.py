@@ -147,6 +147,15 @@ def test_rows_of_several_slices_draw_as_one(library: Library, vocab_size: int) -
     assert_same_tokens(library, logits, random_rows(count, vocab_size, seed=2))
 
 
+def test_noise_is_the_references(library: Library) -> None:
+    generator = np.random.default_rng(15)
+    seeds = [0, 1, -1, 2**63 - 1, -(2**63), *generator.integers(-(2**63), 2**63 - 1, 195).tolist()]
+    rows = [Row(position, SeatSampling(temperature=1.0, seed=seed)) for position, seed in enumerate(seeds)]
+    # Of few tokens the best noise may be anything, of many it is always large.
+    assert_same_tokens(library, np.zeros((200, 3), np.float32), rows)
+    assert_same_tokens(library, np.zeros((200, 5000), np.float32), rows)
+
+
 def test_equal_logits_are_kept_by_cuts_and_the_first_one_is_best(library: Library) -> None:
     logits = np.round(normal(300, 500, seed=3, scale=1.5))
     assert_same_tokens(library, logits, random_rows(300, 500, seed=4))

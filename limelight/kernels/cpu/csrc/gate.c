@@ -2,9 +2,14 @@
 #include "gate.h"
 #include "quantize.h"
 
-#define NUMBERS_AT_ONCE 8192
+#define NUMBERS_AT_ONCE 4096 /* a multiple of GROUP */
 
+/* A unit is some rows, or a slice of one that is wide. */
+static inline int32_t num_slices(int32_t width) { return divide_up(width, NUMBERS_AT_ONCE); }
 static inline int32_t rows_at_once(int32_t width) { return maximum(NUMBERS_AT_ONCE / width, 1); }
+static inline int32_t count_units(int32_t num_rows, int32_t width) {
+    return divide_up(num_rows, rows_at_once(width)) * num_slices(width);
+}
 
 typedef struct {
     Operation operation;
@@ -18,20 +23,23 @@ typedef struct {
 
 static int32_t count_gate(const Operation *operation) {
     const Gate *this = (const Gate *)operation;
-    return divide_up(*this->num_rows, rows_at_once(this->width));
+    return count_units(*this->num_rows, this->width);
 }
 
 static void run_gate(const Operation *operation, int32_t unit, Worker *worker) {
     const Gate *this = (const Gate *)operation;
-    const int32_t at_once = rows_at_once(this->width), first = unit * at_once;
     const int64_t width = this->width;
+    const int32_t slices = num_slices(this->width), first = unit % slices * NUMBERS_AT_ONCE;
+    const int32_t count = minimum(NUMBERS_AT_ONCE, this->width - first);
+    const int32_t at_once = rows_at_once(this->width), first_row = unit / slices * at_once;
     (void)worker;
-    for (int64_t row = first; row < minimum(first + at_once, *this->num_rows); row++) {
-        const float *gate = this->gate_up + 2 * row * width;
-        float *to = this->outputs + row * width;
-        gate_row(to, gate, gate + width, this->width, this->activation, this->limit);
+    for (int64_t row = first_row; row < minimum(first_row + at_once, *this->num_rows); row++) {
+        const float *gate = this->gate_up + 2 * row * width + first;
+        float *to = this->outputs + row * width + first;
+        gate_row(to, gate, gate + width, count, this->activation, this->limit);
         if (this->quantized)
-            quantize_row(this->quantized + row * (int64_t)quantized_row_bytes(this->width), to, this->width);
+            quantize_row(this->quantized + row * (int64_t)quantized_row_bytes(this->width) +
+                         (size_t)first / GROUP * sizeof(QuantizedGroup), to, count);
     }
 }
 
@@ -52,22 +60,23 @@ typedef struct {
 
 static int32_t count_add_gated(const Operation *operation) {
     const AddGated *this = (const AddGated *)operation;
-    return divide_up(*this->num_rows, rows_at_once(this->width));
+    return count_units(*this->num_rows, this->width);
 }
 
 static void run_add_gated(const Operation *operation, int32_t unit, Worker *worker) {
     const AddGated *this = (const AddGated *)operation;
-    const int32_t at_once = rows_at_once(this->width), first = unit * at_once;
-    const int32_t whole = this->width / LANES * LANES, rest = this->width - whole;
+    const int32_t slices = num_slices(this->width), first = unit % slices * NUMBERS_AT_ONCE;
+    const int32_t count = minimum(NUMBERS_AT_ONCE, this->width - first), whole = count / LANES * LANES;
+    const int32_t at_once = rows_at_once(this->width), first_row = unit / slices * at_once;
     (void)worker;
-    for (int64_t row = first; row < minimum(first + at_once, *this->num_rows); row++) {
-        float *to = this->outputs + row * this->width;
-        const float *values = this->values + row * this->width;
+    for (int64_t row = first_row; row < minimum(first_row + at_once, *this->num_rows); row++) {
+        float *to = this->outputs + row * this->width + first;
+        const float *values = this->values + row * this->width + first;
         const vfloat share = vsigmoid(vset(this->scores[row]));
         for (int32_t i = 0; i < whole; i += LANES) vstore(to + i, vfma(share, vload(values + i), vload(to + i)));
-        if (rest) {
-            vfloat x = vfma(share, vload_part(values + whole, rest, 0.0f), vload_part(to + whole, rest, 0.0f));
-            vstore_part(to + whole, x, rest);
+        if (count > whole) {
+            const vfloat x = vload_part(values + whole, count - whole, 0.0f);
+            vstore_part(to + whole, vfma(share, x, vload_part(to + whole, count - whole, 0.0f)), count - whole);
         }
     }
 }

@@ -37,10 +37,13 @@ static inline vfloat vsigmoid(vfloat x) {
 
 static inline vfloat vtanh(vfloat x) {
     static const float ODD[] = {-0.00564828143f, 0.0205897912f, -0.0537251160f, 0.133312747f, -0.333332747f};
-    const vfloat size = vabs(x), square = x * x, e = vexp(-2.0f * size);
+    const vfloat size = vabs(x), square = x * x;
+    const vint is_near = size < 0.625f;
     const vfloat near = vfma(x * square, vpolynomial(square, ODD, 5), x);
+    if (!vbits(~is_near)) return near;
+    const vfloat e = vexp(-2.0f * size);
     const vfloat far = (vfloat)((vint)((1.0f - e) / (1.0f + e)) | ((vint)x & INT32_MIN));
-    return vchoose(size < 0.625f, near, far);
+    return vchoose(is_near, near, far);
 }
 
 /* The standard normal distribution function: its lower tail is e**(-x*x/2) times a smooth function of 1 / (1 + 0.3 |x|). */

@@ -4,29 +4,53 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from limelight.kernels.cpu.elementwise import activation_number
 from limelight.kernels.cpu.library import Function, Library
+from limelight.kernels.cpu.packing import FORMATS, format_of_weight, is_float, pack_matrix, packed_bytes
 from limelight.kernels.cpu.recorder import Recorder, RowCount, Value
 from limelight.kernels.interface import ExpertWeights, StoredTensor
 
 ROUTE = Function("record_route", "pppppiiii")
 GROUP_ROWS = Function("record_group_rows", "pppppppii")
-ROWS_AT_ONCE = Function("experts_rows_at_once", "")
-GATE_UP = Function("record_experts_gate_up", "ppppppppiiiif")
-DOWN = Function("record_experts_down", "pppppppii")
+PLACES_AT_ONCE = Function("experts_places_at_once", "")
+GATE_UP = Function("record_experts_gate_up", "pppppppppliif")
+DOWN = Function("record_experts_down", "ppppppl")
 ADD_SHARES = Function("record_add_shares", "ppppppii")
-TILE_WIDTH = 3
+GROUP_WIDTH = 3
+"""Numbers of a `Group` of `csrc/experts.c`."""
+ALIGNMENT = 64
+
+
+class PackedMatrices(NamedTuple):
+    """A matrix of each expert, in one format.
+
+    Attributes:
+        memory: uint8 [experts, bytes]: panels of `csrc/formats.h`, rows aligned to `ALIGNMENT`.
+        bias: float32 [experts, num_outputs] or None.
+    """
+
+    memory: Tensor
+    bias: Tensor | None
+    format: str
+    num_inputs: int
+    num_outputs: int
+
+    def description(self) -> NDArray[np.int64]:
+        """As `Matrices` of `csrc/experts.c`; for as long as the memory lives."""
+        addresses = self.memory.data_ptr(), 0 if self.bias is None else self.bias.data_ptr()
+        number = FORMATS[self.format].number
+        return np.array([*addresses, self.memory.shape[1], number, self.num_inputs, self.num_outputs], np.int64)
 
 
 class PackedExperts(NamedTuple):
-    """Experts in float32, as `ExpertWeights` has them; `activation` is a number of `csrc/gate.h`."""
+    """See `pack_experts`; `activation` is a number of `csrc/gate.h`."""
 
-    gate_up: Tensor
-    down: Tensor
-    gate_up_bias: Tensor | None
-    down_bias: Tensor | None
+    gate: PackedMatrices
+    up: PackedMatrices
+    down: PackedMatrices
     activation: int
     limit: float
 
@@ -44,40 +68,69 @@ def route(
 
 
 def pack_experts(library: Library, weights: ExpertWeights) -> PackedExperts:
-    """See `Kernels`."""
-    biases = [_exact(bias) for bias in (weights.gate_bias, weights.up_bias) if bias is not None]
-    return PackedExperts(
-        torch.cat((_exact(weights.read_gate()), _exact(weights.read_up())), 1),
-        _exact(weights.read_down()),
-        torch.cat(biases, 1) if biases else None,
-        None if weights.down_bias is None else _exact(weights.down_bias),
+    """Each expert's matrices as `pack_linear` packs them.
+
+    Raises:
+        ValueError: of a gate and its `up` one is quantised and the other is not.
+    """
+    packed = PackedExperts(
+        _pack(library, weights.read_gate(), weights.gate_bias),
+        _pack(library, weights.read_up(), weights.up_bias),
+        _pack(library, weights.read_down(), weights.down_bias),
         activation_number(weights.activation, weights.limit),
         0.0 if weights.limit is None else weights.limit,
     )
+    if is_float(packed.gate.format) != is_float(packed.up.format):
+        raise ValueError(
+            f"the experts' gates are stored as {packed.gate.format} and what they gate as {packed.up.format}; both "
+            "must be quantised, or none"
+        )
+    return packed
 
 
 def experts(recorder: Recorder, inputs: Value, chosen: Value, shares: Value, packed: PackedExperts) -> Value:
     """See `Kernels`; `chosen` is int32."""
-    num_chosen = chosen.width
-    num_experts, num_outputs, num_inner = packed.down.shape
+    num_chosen, num_experts = chosen.width, len(packed.down.memory)
     largest = inputs.rows.largest * num_chosen
     counts = np.zeros(2, np.int32)
     places = RowCount(counts[:1], largest)
-    max_tiles = largest // recorder.library.call_long(ROWS_AT_ONCE) + min(num_experts, largest)
-    tiles = recorder.value(RowCount(counts[1:], max_tiles), TILE_WIDTH, np.int32)
+    max_groups = largest // recorder.library.call_long(PLACES_AT_ONCE) + min(num_experts, largest)
+    groups = recorder.value(RowCount(counts[1:], max_groups), GROUP_WIDTH, np.int32)
     choices, place_of_choice = recorder.value(places, 1, np.int32), recorder.value(places, 1, np.int32)
-    recorder.append(GROUP_ROWS, inputs.rows, chosen, choices, place_of_choice, tiles, counts, num_chosen, num_experts)
-    gated, values = recorder.value(places, num_inner), recorder.value(places, num_outputs)
+    recorder.append(GROUP_ROWS, inputs.rows, chosen, choices, place_of_choice, groups, counts, num_chosen, num_experts)
+    rows = inputs if is_float(packed.gate.format) else recorder.quantized(inputs)
+    gathered = recorder.value(places, rows.width, rows.dtype)
+    gated = recorder.value(places, packed.gate.num_outputs)
     recorder.append(
-        GATE_UP, counts, tiles, choices, inputs, packed.gate_up, packed.gate_up_bias, gated, num_chosen, inputs.width,
-        num_inner, packed.activation, packed.limit,
+        GATE_UP, counts, groups, choices, rows, gathered, packed.gate.description(), packed.up.description(), gated,
+        _row_bytes(rows), num_chosen, packed.activation, packed.limit,
     )  # fmt: skip
-    recorder.append(DOWN, counts, tiles, gated, packed.down, packed.down_bias, values, num_inner, num_outputs)
-    sums = recorder.value(inputs.rows, num_outputs)
-    recorder.append(ADD_SHARES, inputs.rows, place_of_choice, shares, values, sums, num_chosen, num_outputs)
+    rows = gated if is_float(packed.down.format) else recorder.quantized(gated)
+    outputs = recorder.value(places, packed.down.num_outputs)
+    recorder.append(DOWN, counts, groups, rows, packed.down.description(), outputs, _row_bytes(rows))
+    sums = recorder.value(inputs.rows, outputs.width)
+    recorder.append(ADD_SHARES, inputs.rows, place_of_choice, shares, outputs, sums, num_chosen, outputs.width)
+    recorder.keep_alive(packed)
     return sums
 
 
-def _exact(tensor: Tensor | StoredTensor) -> Tensor:
-    assert isinstance(tensor, Tensor), "no format is taken as it is stored"
-    return tensor.detach().to(torch.float32).contiguous()
+def _pack(library: Library, weight: Tensor | StoredTensor, bias: Tensor | None) -> PackedMatrices:
+    num_experts, num_outputs, num_inputs = weight.shape
+    name = format_of_weight(weight)
+    num_bytes = -(-packed_bytes((num_outputs, num_inputs), name) // ALIGNMENT) * ALIGNMENT
+    memory = torch.zeros(num_experts, num_bytes, dtype=torch.uint8)
+    for expert, panels in enumerate(memory):
+        pack_matrix(library, [_matrix_of(weight, expert)], panels)
+    exact_bias = None if bias is None else bias.detach().to(torch.float32).contiguous()
+    return PackedMatrices(memory, exact_bias, name, num_inputs, num_outputs)
+
+
+def _matrix_of(weight: Tensor | StoredTensor, expert: int) -> Tensor | StoredTensor:
+    if isinstance(weight, Tensor):
+        return weight[expert]
+    shape = weight.shape[1:]
+    return StoredTensor(weight.format, shape, weight.rows[expert].view(shape[0], -1))
+
+
+def _row_bytes(rows: Value) -> int:
+    return rows.width * rows.dtype.itemsize

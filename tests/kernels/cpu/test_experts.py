@@ -3,18 +3,23 @@
 from typing import cast
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from limelight.kernels.cpu import elementwise
 from limelight.kernels.cpu.experts import PackedExperts, experts, pack_experts
 from limelight.kernels.cpu.library import Library
+from limelight.kernels.cpu.linear import linear, pack_linear
+from limelight.kernels.cpu.packing import FORMATS
 from limelight.kernels.cpu.recorder import Recorder, Value, bound
-from limelight.kernels.interface import ExpertWeights
+from limelight.kernels.interface import ExpertWeights, LinearSegment, StoredTensor
 from limelight.kernels.reference import ReferenceKernels
 from tests.kernels.batches import random
 from tests.kernels.cpu.recorded import row_count, run_recorded
+from tests.kernels.cpu.stored_matrices import stored_matrix
 
 Matrix = tuple[torch.Tensor, torch.Tensor | None]
 Choice = tuple[NDArray[np.int32], NDArray[np.float32]]
@@ -107,6 +112,7 @@ def expected(inputs: NDArray[np.float32], choice: Choice, weights: ExpertWeights
     outputs=st.integers(1, 100),
     biases=st.booleans(),
     activation=st.sampled_from([("silu", None), ("gelu", None), ("gelu_tanh", None), ("silu", 0.9)]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     seed=st.integers(0, 99),
 )
 def test_each_row_is_the_weighted_sum_of_its_experts(
@@ -119,10 +125,12 @@ def test_each_row_is_the_weighted_sum_of_its_experts(
     outputs: int,
     biases: bool,
     activation: tuple[str, float | None],
+    dtype: torch.dtype,
     seed: int,
 ) -> None:
+    name, limit = activation
     weights = weights_of(
-        num_experts, hidden, inner, outputs=outputs, biases=biases, activation=activation[0], limit=activation[1]
+        num_experts, hidden, inner, outputs=outputs, biases=biases, activation=name, limit=limit, dtype=dtype
     )
     inputs = random(num_rows, hidden, seed=seed).numpy()
     choice = choose(num_rows, num_experts, min(num_chosen, num_experts), seed)
@@ -139,15 +147,25 @@ def test_all_rows_may_take_the_same_experts(library: Library) -> None:
     np.testing.assert_allclose(ours, expected(inputs, choice, weights), rtol=1e-4, atol=1e-4)
 
 
-def test_a_row_gets_the_same_bits_alone_and_in_a_batch(library: Library) -> None:
-    """Whichever rows have chosen the same experts."""
-    packed = pack_experts(library, weights_of(12, 101, 130, biases=True))
-    inputs = random(70, 101).numpy()
-    chosen, shares = choose(70, 12, 4, 0)
-    together = summed(library, inputs, (chosen, shares), packed)
-    for row in range(70):
+def check_bits_alone(library: Library, inputs: NDArray[np.float32], choice: Choice, packed: PackedExperts) -> None:
+    chosen, shares = choice
+    together = summed(library, inputs, choice, packed)
+    for row in range(len(inputs)):
         alone = summed(library, inputs[row : row + 1], (chosen[row : row + 1], shares[row : row + 1]), packed)
         np.testing.assert_array_equal(alone[0], together[row])
+
+
+def test_a_row_gets_the_same_bits_alone_and_in_a_batch(library: Library) -> None:
+    """Whichever rows have chosen the same experts; the favourites have more rows than are multiplied at once."""
+    packed = pack_experts(library, weights_of(12, 101, 130, biases=True))
+    check_bits_alone(library, random(150, 101).numpy(), choose(150, 12, 4, 0), packed)
+
+
+def test_with_quantised_experts_too(library: Library) -> None:
+    gates, ups = stored_experts("Q4_K", 6, 256, 256, 1), stored_experts("Q4_K", 6, 256, 256, 2)
+    downs = stored_experts("Q6_K", 6, 100, 256, 3)
+    packed = pack_experts(library, ExpertWeights(read_gate=lambda: gates, read_up=lambda: ups, read_down=lambda: downs))
+    check_bits_alone(library, random(150, 256).numpy(), choose(150, 6, 3, 0), packed)
 
 
 def test_an_expert_that_no_row_chose_is_not_read(library: Library) -> None:
@@ -156,3 +174,49 @@ def test_an_expert_that_no_row_chose_is_not_read(library: Library) -> None:
         cast("torch.Tensor", read())[2] = torch.nan
     choice = np.array([[0, 1], [3, 0]], np.int32), np.ones((2, 2), np.float32)
     assert np.isfinite(summed(library, random(2, 16).numpy(), choice, pack_experts(library, weights))).all()
+
+
+def stored_experts(name: str, num_experts: int, num_outputs: int, num_inputs: int, seed: int) -> StoredTensor:
+    """Random blocks; the matrices of the experts one after the other, as files hold them."""
+    generator = np.random.default_rng(seed)
+    matrices = [stored_matrix(name, num_outputs, num_inputs, generator).rows for _ in range(num_experts)]
+    rows = torch.stack(matrices).view(num_experts, -1)
+    return StoredTensor(name, (num_experts, num_outputs, num_inputs), rows)
+
+
+def one_of(weight: StoredTensor, expert: int) -> LinearSegment:
+    _, num_outputs, num_inputs = weight.shape
+    rows = weight.rows[expert].view(num_outputs, -1)
+    return LinearSegment(weight=StoredTensor(weight.format, (num_outputs, num_inputs), rows))
+
+
+@pytest.mark.parametrize(
+    ("gate", "up", "down"),
+    [*((name, name, name) for name in sorted(FORMATS)), ("Q4_K", "Q5_K", "Q6_K"), ("Q8_0", "Q8_0", "BF16")],
+)
+def test_an_expert_gives_the_bits_of_three_projections(library: Library, gate: str, up: str, down: str) -> None:
+    """In every format that files hold experts in, and in mixtures of them."""
+    gates, ups = stored_experts(gate, 5, 256, 512, 1), stored_experts(up, 5, 256, 512, 2)
+    downs = stored_experts(down, 5, 72, 256, 3)
+    weights = ExpertWeights(read_gate=lambda: gates, read_up=lambda: ups, read_down=lambda: downs)
+    inputs = random(20, 512).numpy()
+    owners = np.random.default_rng(0).integers(0, 5, 20).astype(np.int32)
+    owners[3:9] = 4
+    ours = summed(library, inputs, (owners[:, None], np.ones((20, 1), np.float32)), pack_experts(library, weights))
+    for expert in set(owners.tolist()):
+        rows = inputs[owners == expert]
+
+        def record(recorder: Recorder, expert: int = expert, rows: NDArray[np.float32] = rows) -> list[Value]:
+            value = bound(row_count(len(rows), largest=len(rows)), rows)
+            gate_up = linear(recorder, value, pack_linear(library, [one_of(gates, expert), one_of(ups, expert)]))
+            gated = elementwise.gate(recorder, gate_up, "silu", None)
+            return [linear(recorder, gated, pack_linear(library, [one_of(downs, expert)]))]
+
+        np.testing.assert_array_equal(ours[owners == expert], run_recorded(library, record)[0])
+
+
+def test_a_quantised_gate_and_a_plain_up_are_refused(library: Library) -> None:
+    quantised, plain = stored_experts("Q8_0", 2, 32, 32, 1), random(2, 32, 32)
+    weights = ExpertWeights(read_gate=lambda: quantised, read_up=lambda: plain, read_down=lambda: plain)
+    with pytest.raises(ValueError, match="gates are stored as Q8_0 and what they gate as F32"):
+        pack_experts(library, weights)

@@ -5,16 +5,32 @@
    *place* is the position of one there. What a choice gives does not depend on which others have the same expert, and a
    row adds its own up in the order of its choice. */
 #include "gate.h"
-#include "program.h"
+#include "linear.h"
 
-#define ROWS_AT_ONCE 32
-#define OUTPUTS_AT_ONCE 64
+#define PLACES_AT_ONCE 64
+#define GATE_UP_PANELS 4
+#define DOWN_PANELS 8
 #define COLUMNS_AT_ONCE 1024
 
-/* Some places of one expert, that are multiplied together. */
+/* A matrix of each expert, packed one after the other; experts.py lays it out. */
+typedef struct {
+    const uint8_t *panels; /* [experts, bytes] */
+    const float *bias;     /* [experts, num_outputs] or NULL */
+    int64_t bytes, format, num_inputs, num_outputs;
+} Matrices;
+
+static PackedMatrix matrix_of(const Matrices *matrices, int64_t expert) {
+    return (PackedMatrix){matrices->panels + expert * matrices->bytes,
+                          matrices->bias ? matrices->bias + expert * matrices->num_outputs : NULL,
+                          (int32_t)matrices->format, (int32_t)matrices->num_inputs, (int32_t)matrices->num_outputs};
+}
+
+static int32_t count_panels(const Matrices *matrices) { return divide_up(matrices->num_outputs, PANEL); }
+
+/* Places of one expert that are multiplied together. */
 typedef struct {
     int32_t expert, first_place, num_places;
-} Tile;
+} Group;
 
 typedef struct {
     Operation operation;
@@ -22,24 +38,27 @@ typedef struct {
     const int32_t *chosen; /* [rows, num_chosen] */
     int32_t *choices;      /* [places] */
     int32_t *places;       /* [choices] */
-    Tile *tiles;
-    int32_t *counts;       /* places, tiles */
+    Group *groups;
+    int32_t *counts;       /* places, groups */
     int32_t num_chosen, num_experts;
 } GroupRows;
 
-static int32_t count_group_rows(const Operation *operation) { return *((const GroupRows *)operation)->num_rows > 0; }
+static int32_t count_group_rows(const Operation *operation) {
+    (void)operation;
+    return 1; /* without rows, too: `counts` says so */
+}
 
 static void run_group_rows(const Operation *operation, int32_t unit, Worker *worker) {
     const GroupRows *this = (const GroupRows *)operation;
     const int32_t num_choices = *this->num_rows * this->num_chosen;
-    int32_t *starts = worker->scratch, num_tiles = 0; /* of each expert's places, [experts + 1] */
+    int32_t *starts = worker->scratch, num_groups = 0; /* of each expert's places, [experts + 1] */
     (void)unit;
     memset(starts, 0, ((size_t)this->num_experts + 1) * sizeof *starts);
     for (int32_t choice = 0; choice < num_choices; choice++) starts[this->chosen[choice] + 1]++;
     for (int32_t expert = 0; expert < this->num_experts; expert++) {
-        for (int32_t done = 0; done < starts[expert + 1]; done += ROWS_AT_ONCE)
-            this->tiles[num_tiles++] =
-                (Tile){expert, starts[expert] + done, minimum(ROWS_AT_ONCE, starts[expert + 1] - done)};
+        for (int32_t done = 0; done < starts[expert + 1]; done += PLACES_AT_ONCE)
+            this->groups[num_groups++] =
+                (Group){expert, starts[expert] + done, minimum(PLACES_AT_ONCE, starts[expert + 1] - done)};
         starts[expert + 1] += starts[expert];
     }
     for (int32_t choice = 0; choice < num_choices; choice++) {
@@ -48,122 +67,132 @@ static void run_group_rows(const Operation *operation, int32_t unit, Worker *wor
         this->places[choice] = place;
     }
     this->counts[0] = num_choices;
-    this->counts[1] = num_tiles;
+    this->counts[1] = num_groups;
 }
 
 EXPORT int limelight_record_group_rows(Program *program, const int32_t *num_rows, const int32_t *chosen,
-                                       int32_t *choices, int32_t *places, int32_t *tiles, int32_t *counts,
+                                       int32_t *choices, int32_t *places, int32_t *groups, int32_t *counts,
                                        int32_t num_chosen, int32_t num_experts) {
     GroupRows this = {{"group_rows", count_group_rows, run_group_rows}, num_rows, chosen, choices, places,
-                      (Tile *)tiles, counts, num_chosen, num_experts};
+                      (Group *)groups, counts, num_chosen, num_experts};
     return program_append(program, &this.operation, sizeof this, ((size_t)num_experts + 1) * sizeof(int32_t));
 }
 
-EXPORT int64_t limelight_experts_rows_at_once(void) { return ROWS_AT_ONCE; }
+EXPORT int64_t limelight_experts_places_at_once(void) { return PLACES_AT_ONCE; }
 
-/* outputs[row, i] = bias[i] + weights[i] . rows[row] for i from 0 to num_outputs. */
-static void multiply(const float *weights, const float *bias, const float *const *rows, int32_t num_rows,
-                     int32_t num_inputs, int32_t num_outputs, float *outputs, int64_t stride) {
-    for (int32_t output = 0; output < num_outputs; output++)
-        for (int32_t row = 0; row < num_rows; row++) {
-            const float *weight = weights + (int64_t)output * num_inputs;
-            vfloat sum = vset(0.0f);
-            for (int32_t i = 0; i < num_inputs; i += LANES) {
-                int32_t part = minimum(LANES, num_inputs - i);
-                sum = vfma(vload_part(rows[row] + i, part, 0.0f), vload_part(weight + i, part, 0.0f), sum);
-            }
-            outputs[row * stride + output] = vsum(sum) + (bias ? bias[output] : 0.0f);
-        }
+typedef struct {
+    Operation operation;
+    const int32_t *counts;
+    const Group *groups;
+    const int32_t *choices;
+    const uint8_t *rows; /* [rows, row_bytes] */
+    uint8_t *gathered;   /* [places, row_bytes]; places that are a group of their own stay where they are in `rows` */
+    int64_t row_bytes;
+    int32_t num_chosen;
+} Gather;
+
+static const uint8_t *row_of_place(const uint8_t *rows, const int32_t *choices, int32_t num_chosen, int64_t row_bytes,
+                                   int32_t place) {
+    return rows + choices[place] / num_chosen * row_bytes;
+}
+
+static int32_t count_gather(const Operation *operation) {
+    const Gather *this = (const Gather *)operation;
+    return this->counts[0] > this->counts[1] ? this->counts[1] : 0;
+}
+
+static void run_gather(const Operation *operation, int32_t unit, Worker *worker) {
+    const Gather *this = (const Gather *)operation;
+    const Group group = this->groups[unit];
+    (void)worker;
+    for (int32_t place = group.first_place; group.num_places > 1 && place < group.first_place + group.num_places; place++)
+        memcpy(this->gathered + place * this->row_bytes,
+               row_of_place(this->rows, this->choices, this->num_chosen, this->row_bytes, place),
+               (size_t)this->row_bytes);
 }
 
 typedef struct {
     Operation operation;
     const int32_t *counts;
-    const Tile *tiles;
+    const Group *groups;
     const int32_t *choices;
-    const float *inputs;  /* [rows, num_inputs] */
-    const float *weights; /* [experts, 2 * num_outputs, num_inputs], the gate's first */
-    const float *bias;    /* [experts, 2 * num_outputs] or NULL */
-    float *gated;         /* [places, num_outputs] */
-    int32_t num_chosen, num_inputs, num_outputs, activation;
+    const uint8_t *rows, *gathered;   /* as `Gather` has them */
+    Matrices gates, ups;
+    float *gated;                     /* [places, outputs of the gate] */
+    int64_t row_bytes;
+    int32_t num_chosen, activation;
     float limit;
 } GateUp;
 
 static int32_t count_gate_up(const Operation *operation) {
     const GateUp *this = (const GateUp *)operation;
-    return this->counts[1] * divide_up(this->num_outputs, OUTPUTS_AT_ONCE);
+    return this->counts[1] * divide_up(count_panels(&this->gates), GATE_UP_PANELS);
 }
 
 static void run_gate_up(const Operation *operation, int32_t unit, Worker *worker) {
     const GateUp *this = (const GateUp *)operation;
-    const int32_t columns = divide_up(this->num_outputs, OUTPUTS_AT_ONCE);
-    const Tile tile = this->tiles[unit / columns];
-    const int32_t first = unit % columns * OUTPUTS_AT_ONCE;
-    const int32_t num_outputs = minimum(OUTPUTS_AT_ONCE, this->num_outputs - first);
-    const float *rows[ROWS_AT_ONCE];
-    float *products = worker->scratch;
-    for (int32_t i = 0; i < tile.num_places; i++)
-        rows[i] = this->inputs + (int64_t)(this->choices[tile.first_place + i] / this->num_chosen) * this->num_inputs;
-    for (int32_t half = 0; half < 2; half++) {
-        int64_t output = ((int64_t)tile.expert * 2 + half) * this->num_outputs + first;
-        multiply(this->weights + output * this->num_inputs, this->bias ? this->bias + output : NULL, rows,
-                 tile.num_places, this->num_inputs, num_outputs, products + half * OUTPUTS_AT_ONCE,
-                 2 * OUTPUTS_AT_ONCE);
-    }
-    for (int32_t i = 0; i < tile.num_places; i++) {
-        const float *gate = products + i * 2 * OUTPUTS_AT_ONCE;
-        gate_row(this->gated + (int64_t)(tile.first_place + i) * this->num_outputs + first, gate,
-                 gate + OUTPUTS_AT_ONCE, num_outputs, this->activation, this->limit);
-    }
+    const int32_t panels = count_panels(&this->gates), parts = divide_up(panels, GATE_UP_PANELS);
+    const int32_t width = GATE_UP_PANELS * PANEL, inner = (int32_t)this->gates.num_outputs;
+    const Group group = this->groups[unit / parts];
+    const PackedMatrix gate = matrix_of(&this->gates, group.expert), up = matrix_of(&this->ups, group.expert);
+    const int32_t first = unit % parts * GATE_UP_PANELS, first_output = first * PANEL;
+    const int32_t last = minimum(first + GATE_UP_PANELS, panels);
+    const uint8_t *rows = this->gathered + group.first_place * this->row_bytes;
+    float *gates = worker->scratch, *ups = gates + PLACES_AT_ONCE * width, *scratch = ups + PLACES_AT_ONCE * width;
+    if (group.num_places == 1)
+        rows = row_of_place(this->rows, this->choices, this->num_chosen, this->row_bytes, group.first_place);
+    multiply(&gate, rows, this->row_bytes, group.num_places, first, last, gates - first_output, width, scratch);
+    multiply(&up, rows, this->row_bytes, group.num_places, first, last, ups - first_output, width, scratch);
+    for (int32_t i = 0; i < group.num_places; i++)
+        gate_row(this->gated + (int64_t)(group.first_place + i) * inner + first_output, gates + i * width,
+                 ups + i * width, minimum(width, inner - first_output), this->activation, this->limit);
 }
 
-EXPORT int limelight_record_experts_gate_up(Program *program, const int32_t *counts, const int32_t *tiles,
-                                            const int32_t *choices, const float *inputs, const float *weights,
-                                            const float *bias, float *gated, int32_t num_chosen, int32_t num_inputs,
-                                            int32_t num_outputs, int32_t activation, float limit) {
-    GateUp this = {{"experts_gate_up", count_gate_up, run_gate_up}, counts, (const Tile *)tiles, choices, inputs,
-                   weights, bias, gated, num_chosen, num_inputs, num_outputs, activation, limit};
+EXPORT int limelight_record_experts_gate_up(Program *program, const int32_t *counts, const int32_t *groups,
+                                            const int32_t *choices, const uint8_t *rows, uint8_t *gathered,
+                                            const Matrices *gates, const Matrices *ups, float *gated,
+                                            int64_t row_bytes, int32_t num_chosen, int32_t activation, float limit) {
+    Gather gather = {{"experts_gather", count_gather, run_gather}, counts, (const Group *)groups, choices, rows,
+                     gathered, row_bytes, num_chosen};
+    GateUp this = {{"experts_gate_up", count_gate_up, run_gate_up}, counts, (const Group *)groups, choices, rows,
+                   gathered, *gates, *ups, gated, row_bytes, num_chosen, activation, limit};
+    if (program_append(program, &gather.operation, sizeof gather, 0)) return -1;
     return program_append(program, &this.operation, sizeof this,
-                          (size_t)ROWS_AT_ONCE * 2 * OUTPUTS_AT_ONCE * sizeof(float));
+                          (size_t)PLACES_AT_ONCE * 2 * GATE_UP_PANELS * PANEL * sizeof(float) + MULTIPLY_SCRATCH_BYTES);
 }
 
 typedef struct {
     Operation operation;
     const int32_t *counts;
-    const Tile *tiles;
-    const float *gated;   /* [places, num_inputs] */
-    const float *weights; /* [experts, num_outputs, num_inputs] */
-    const float *bias;    /* [experts, num_outputs] or NULL */
-    float *outputs;       /* [places, num_outputs] */
-    int32_t num_inputs, num_outputs;
+    const Group *groups;
+    const uint8_t *rows; /* [places, row_bytes] */
+    Matrices matrices;
+    float *outputs;      /* [places, outputs of the matrices] */
+    int64_t row_bytes;
 } Down;
 
 static int32_t count_down(const Operation *operation) {
     const Down *this = (const Down *)operation;
-    return this->counts[1] * divide_up(this->num_outputs, OUTPUTS_AT_ONCE);
+    return this->counts[1] * divide_up(count_panels(&this->matrices), DOWN_PANELS);
 }
 
 static void run_down(const Operation *operation, int32_t unit, Worker *worker) {
     const Down *this = (const Down *)operation;
-    const int32_t columns = divide_up(this->num_outputs, OUTPUTS_AT_ONCE);
-    const Tile tile = this->tiles[unit / columns];
-    const int32_t first = unit % columns * OUTPUTS_AT_ONCE;
-    const int64_t output = (int64_t)tile.expert * this->num_outputs + first;
-    const float *rows[ROWS_AT_ONCE];
-    (void)worker;
-    for (int32_t i = 0; i < tile.num_places; i++)
-        rows[i] = this->gated + (int64_t)(tile.first_place + i) * this->num_inputs;
-    multiply(this->weights + output * this->num_inputs, this->bias ? this->bias + output : NULL, rows, tile.num_places,
-             this->num_inputs, minimum(OUTPUTS_AT_ONCE, this->num_outputs - first),
-             this->outputs + (int64_t)tile.first_place * this->num_outputs + first, this->num_outputs);
+    const int32_t panels = count_panels(&this->matrices), parts = divide_up(panels, DOWN_PANELS);
+    const int32_t first = unit % parts * DOWN_PANELS;
+    const Group group = this->groups[unit / parts];
+    const PackedMatrix matrix = matrix_of(&this->matrices, group.expert);
+    multiply(&matrix, this->rows + group.first_place * this->row_bytes, this->row_bytes, group.num_places, first,
+             minimum(first + DOWN_PANELS, panels), this->outputs + (int64_t)group.first_place * matrix.num_outputs,
+             matrix.num_outputs, worker->scratch);
 }
 
-EXPORT int limelight_record_experts_down(Program *program, const int32_t *counts, const int32_t *tiles,
-                                         const float *gated, const float *weights, const float *bias, float *outputs,
-                                         int32_t num_inputs, int32_t num_outputs) {
-    Down this = {{"experts_down", count_down, run_down}, counts, (const Tile *)tiles, gated, weights, bias, outputs,
-                 num_inputs, num_outputs};
-    return program_append(program, &this.operation, sizeof this, 0);
+EXPORT int limelight_record_experts_down(Program *program, const int32_t *counts, const int32_t *groups,
+                                         const uint8_t *rows, const Matrices *matrices, float *outputs,
+                                         int64_t row_bytes) {
+    Down this = {{"experts_down", count_down, run_down}, counts, (const Group *)groups, rows, *matrices, outputs,
+                 row_bytes};
+    return program_append(program, &this.operation, sizeof this, MULTIPLY_SCRATCH_BYTES);
 }
 
 typedef struct {

@@ -11,6 +11,8 @@ DEVICES = ("auto", "cpu", "cuda")
 MAX_SPECULATIVE_TOKENS = 32
 MAX_PROMPT_LOOKUP = 16
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+CPU_KERNELS = ("auto", "avx512", "avx2", "portable", "reference")
+QUANTIZATIONS = ("auto", "none", "int8", "int4")
 MODEL_IMPLS = ("auto", "native", "transformers")
 
 
@@ -22,7 +24,16 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         revision: branch, tag or commit of a hub id.
         served_model_name: the name in the API; default: the model's own.
         device: "auto" (CUDA where there is a GPU), "cpu" or "cuda".
-        dtype: "auto" (float32 on the CPU, the checkpoint's on a GPU), "float32", "bfloat16" or "float16".
+        dtype: what to compute in: "float32", "bfloat16", "float16", or "auto": float32 on the CPU, the checkpoint's on
+            a GPU. The kernels in C compute in float32 always; to them it is the dtype of keys and values, and "auto" is
+            bfloat16.
+        cpu_kernels: what computes on the CPU: "avx512", "avx2" or "portable" (kernels in C), "reference" (PyTorch's own
+            operations), or "auto": the fastest that the processor runs, in C where models have layers of our own.
+        num_threads: that compute on the CPU; default: the cores that this process may use.
+        quantize: what the kernels in C keep matrices in: "int8" or "int4" (8 or 4 bits with a scale for each 32 values,
+            made while loading), "none" (expanded to `dtype`, float32 for "auto"), or "auto": as they are stored.
+        deterministic: refuse to start where a request's tokens could depend on what else runs: load, batch, chunks of
+            the prompt, cached prefixes, preemption. The kernels in C keep that always, and nothing else does.
         model_impl: whose layers run: "native" (Limelight's own), "transformers" (its modules over Limelight's pages;
             folders only), or "auto": native for the families that have them, else transformers.
         max_model_len: context length in tokens; default: the model's, shortened to what the KV pool can hold.
@@ -49,6 +60,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     served_model_name: str | None = None
     device: str = "auto"
     dtype: str = "auto"
+    cpu_kernels: str = "auto"
+    num_threads: int | None = None
+    quantize: str = "auto"
+    deterministic: bool = False
     model_impl: str = "auto"
     max_model_len: int | None = None
     max_num_seqs: int = 64
@@ -68,9 +83,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _one_of("device", self.device, DEVICES)
         _one_of("dtype", self.dtype, DTYPES)
+        _one_of("cpu_kernels", self.cpu_kernels, CPU_KERNELS)
+        _one_of("quantize", self.quantize, QUANTIZATIONS)
         _one_of("model_impl", self.model_impl, MODEL_IMPLS)
         _at_least("max_model_len", self.max_model_len, 2)
         _at_least("max_num_seqs", self.max_num_seqs, 1)
+        _at_least("num_threads", self.num_threads, 1)
         _at_least("max_num_requests", self.max_num_requests, 1)
         _at_least("kv_cache_bytes", self.kv_cache_bytes, 1)
         _at_least("max_loras", self.max_loras, 1)
@@ -107,6 +125,10 @@ class EngineOptions(TypedDict, total=False):
     served_model_name: str | None
     device: str
     dtype: str
+    cpu_kernels: str
+    num_threads: int | None
+    quantize: str
+    deterministic: bool
     model_impl: str
     max_model_len: int | None
     max_num_seqs: int

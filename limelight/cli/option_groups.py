@@ -3,7 +3,7 @@
 import argparse
 
 from limelight.cli.settings import memory_bytes
-from limelight.config import DEVICES, DTYPES, MODEL_IMPLS
+from limelight.config import CPU_KERNELS, DEVICES, DTYPES, MODEL_IMPLS, QUANTIZATIONS
 
 MODEL_HELP = "folder, .gguf file, hub id, or hub id:QUANT for one of its GGUF files (org/name:Q4_K_M)."
 
@@ -32,6 +32,27 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API. Default: its own")
     group.add_argument("--device", choices=DEVICES, default="auto", help="where to compute")
     group.add_argument("--dtype", choices=DTYPES, default="auto", help="what to compute in")
+    group.add_argument(
+        "--cpu-kernels",
+        choices=CPU_KERNELS,
+        default="auto",
+        help="what computes on the CPU: kernels in C for a kind of processor, or PyTorch (reference)",
+    )
+    group.add_argument(
+        "--num-threads", type=int, metavar="N", help="threads that compute on the CPU. Default: the cores there are"
+    )
+    group.add_argument(
+        "--quantize",
+        choices=QUANTIZATIONS,
+        default="auto",
+        help="what weights are kept in on the CPU: as stored (auto), expanded (none), or made smaller while loading",
+    )
+    group.add_argument(
+        "--deterministic",
+        action="store_true",
+        default=None,
+        help="start only if a request gets the same tokens whatever else runs",
+    )
     group.add_argument(
         "--model-impl",
         choices=MODEL_IMPLS,

@@ -2,10 +2,52 @@
 
 import torch
 
+from limelight.config import EngineConfig
+from limelight.errors import ConfigError
+from limelight.kernels.cpu.kernels import CpuKernels
+from limelight.kernels.cpu.loading import load_library
 from limelight.kernels.interface import Kernels
 from limelight.kernels.reference import ReferenceKernels
+from limelight.progress import Report
 
 
-def select_kernels(device: torch.device) -> Kernels:
-    """The fastest implementation that runs on `device`."""
+def select_kernels(
+    config: EngineConfig, device: torch.device, *, native: bool, report: Report = lambda _stage, _fraction: None
+) -> Kernels:
+    """The fastest kernels that run on `device`, or those that the settings name.
+
+    Args:
+        native: the model has layers of our own. Others compute with torch, so the kernels have to, too.
+
+    Raises:
+        ConfigError: the settings ask for what these kernels do not do.
+    """
+    runs_in_c = device.type == "cpu" and native and config.cpu_kernels != "reference"
+    library = load_library(config.cpu_kernels, report) if runs_in_c else None
+    if library is not None:
+        return CpuKernels(library)
+    if not native:
+        reason = "this model runs with the layers of transformers"
+    elif device.type != "cpu":
+        reason = f"the device is {device.type}"
+    elif config.cpu_kernels == "reference":
+        reason = 'cpu_kernels is "reference"'
+    else:
+        reason = "they can neither be found nor compiled here"
+    for field, needs in _only_in_c(config):
+        raise ConfigError(f"{field} needs the kernels in C, but {reason}; {needs}")
     return ReferenceKernels(device)
+
+
+def _only_in_c(config: EngineConfig) -> list[tuple[str, str]]:
+    """The settings that the kernels in C alone can keep, and what to do without them."""
+    asked = []
+    if config.cpu_kernels not in ("auto", "reference"):
+        asked.append((f'cpu_kernels "{config.cpu_kernels}"', 'use "auto"'))
+    if config.deterministic:
+        asked.append(("deterministic", "the same tokens at any load are kept by these alone: leave it out"))
+    if config.quantize not in ("auto", "none"):
+        asked.append((f'quantize "{config.quantize}"', 'use "auto" or "none"'))
+    if config.num_threads is not None:
+        asked.append(("num_threads", "set the environment variable OMP_NUM_THREADS for torch instead"))
+    return asked

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError
@@ -54,6 +55,10 @@ class Checkpoint(Protocol):
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, without reading it. `name` is one of `names()`."""
+        ...
+
+    def dtype(self, name: str) -> torch.dtype:
+        """What `tensor` gives for a name, without reading it."""
         ...
 
     def tensor(self, name: str) -> Tensor:

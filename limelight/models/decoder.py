@@ -11,7 +11,7 @@ from torch import Tensor
 from limelight.kernels.interface import Kernels, Rows
 from limelight.models.families.registry import family_of
 from limelight.models.forward_batch import ForwardBatch
-from limelight.models.layers import Block, Layer, LayerBuilder, Projection, ReadTensor, StepState, norm_weight
+from limelight.models.layers import Block, Layer, LayerBuilder, Parameters, Projection, StepState, norm_weight
 from limelight.models.rope import rope_tables
 from limelight.models.spec import ModelSpec, RopeSettings
 
@@ -31,17 +31,41 @@ def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     return outer | family_of(spec.architecture).parameter_shapes(spec)
 
 
-def weights_bytes(spec: ModelSpec, kernels: Kernels, dtype: torch.dtype) -> int:
-    """Bytes of all parameters in memory."""
+def weights_bytes(
+    spec: ModelSpec,
+    kernels: Kernels,
+    dtype: torch.dtype,
+    kept_as: Callable[[str], torch.dtype | str] | None = None,
+) -> int:
+    """Bytes of all parameters in memory.
+
+    Args:
+        kept_as: name of a matrix -> the dtype or format in which the kernels get it, if that is not `dtype`.
+    """
     num_bytes = 0
     for name, shape in parameter_shapes(spec).items():
+        kept = dtype if kept_as is None else kept_as(name)
         if name == EMBEDDING:
-            num_bytes += kernels.embedding_bytes((shape[0], shape[1]), dtype, is_head=spec.tie_word_embeddings)
-        elif name.endswith(".weight") and len(shape) > 1:
-            num_bytes += math.prod(shape[:-2]) * kernels.packed_bytes((shape[-2], shape[-1]), dtype)
+            num_bytes += kernels.embedding_bytes((shape[0], shape[1]), kept, is_head=spec.tie_word_embeddings)
+        elif len(shape) == 2 and name.endswith(".weight"):
+            num_bytes += kernels.packed_bytes((shape[0], shape[1]), kept)
         else:
             num_bytes += math.prod(shape) * dtype.itemsize
     return num_bytes
+
+
+def working_bytes(spec: ModelSpec, num_tokens: int, num_sampled: int) -> int:
+    """About the memory that the values of a step in float32 take, of so many rows of which so many draw a token.
+
+    Rows and logits do not live at the same time.
+    """
+    heads = spec.head_dim * (2 * spec.num_heads + 2 * spec.num_kv_heads)
+    inner = 3 * spec.intermediate_size
+    if spec.experts is not None:
+        chosen = spec.experts.num_per_token * (spec.experts.intermediate_size + spec.hidden_size)
+        inner = max(inner, chosen + 3 * (spec.experts.shared_intermediate_size or 0))
+    row = 4 * spec.hidden_size + max(heads, inner)
+    return 4 * max(num_tokens * row, num_sampled * (2 * spec.vocab_size + 4 * spec.hidden_size))
 
 
 class Decoder:
@@ -54,7 +78,7 @@ class Decoder:
     def __init__(
         self,
         spec: ModelSpec,
-        read: ReadTensor,
+        parameters: Parameters,
         kernels: Kernels,
         num_positions: int,
         on_progress: Callable[[float], None],
@@ -73,15 +97,16 @@ class Decoder:
         self._layers: list[Layer] = []
         projections: list[Projection] = []
         for index in range(spec.num_layers):
-            self._layers.append(build_layer(LayerBuilder(spec, index, read, kernels, projections)))
+            self._layers.append(build_layer(LayerBuilder(spec, index, parameters, kernels, projections)))
             on_progress((index + 1) / (spec.num_layers + 1))
-        self._norm = norm_weight(read, FINAL_NORM, spec)
-        self._embedding, tied_head = kernels.pack_embedding(read(EMBEDDING), is_head=spec.tie_word_embeddings)
+        self._norm = norm_weight(parameters, FINAL_NORM, spec)
+        table = parameters.matrix(EMBEDDING)
+        self._embedding, tied_head = kernels.pack_embedding(table, is_head=spec.tie_word_embeddings)
         self._head: Block
         if spec.tie_word_embeddings:
             self._head = lambda normed, _: kernels.linear(normed, tied_head)
         else:
-            self._head = head = Projection(kernels, read, [HEAD], biases=False)
+            self._head = head = Projection(kernels, parameters, [HEAD], biases=False)
             projections.append(head)
         self.adaptable = tuple(projection.shape for projection in projections)
         on_progress(1.0)

@@ -6,7 +6,6 @@ The same checks in the same order as loading, stopping short of the first tensor
 from pathlib import Path
 
 import msgspec
-import torch
 
 from limelight.config import EngineConfig
 from limelight.errors import ModelError
@@ -17,8 +16,9 @@ from limelight.models.fields import read_json_object
 from limelight.models.gguf.parts import PART_NAME
 from limelight.models.hub.gguf_choice import label_of
 from limelight.models.kv_cache import kv_layout
-from limelight.models.loading import choose_device, choose_dtype, divide_memory
+from limelight.models.loading import choose_device, divide_memory
 from limelight.models.memory_plan import LENGTHS
+from limelight.models.precision import Precision, choose_precision
 from limelight.models.source import NativeSource, Source, open_source
 
 
@@ -86,8 +86,8 @@ def inspect_model(path: Path, config: EngineConfig) -> Inspection:
             context_length=outline.max_position_embeddings,
             notes=outline.notes,
         )
-        dtype = choose_dtype(config.dtype, outline.dtype, device)
-        return _with_memory(known, config, source, select_kernels(device), dtype)
+        kernels = select_kernels(config, device, native=source.is_native)
+        return _with_memory(known, config, source, kernels, choose_precision(config, outline.dtype, kernels))
     except ModelError as error:
         return msgspec.structs.replace(known, problem=str(error))
 
@@ -100,14 +100,14 @@ def _family(source: Source) -> str:
 
 
 def _with_memory(
-    known: Inspection, config: EngineConfig, source: Source, kernels: Kernels, dtype: torch.dtype
+    known: Inspection, config: EngineConfig, source: Source, kernels: Kernels, precision: Precision
 ) -> Inspection:
-    outline, in_memory = source.outline, source.weights_bytes(kernels, dtype)
-    page_bytes = kv_layout(outline, 1, config.page_size, dtype).page_bytes
+    outline, in_memory = source.outline, source.weights_bytes(kernels, precision)
+    page_bytes = kv_layout(outline, 1, config.page_size, precision.kv).page_bytes
     longest = config.max_model_len or outline.max_position_embeddings
     plan, problem = None, None
     try:
-        plan = divide_memory(config, source, kernels, dtype)
+        plan = divide_memory(config, source, kernels, precision)
     except ModelError as error:
         problem = str(error)
     needs = []
@@ -124,7 +124,7 @@ def _with_memory(
     return msgspec.structs.replace(
         known,
         problem=problem,
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=precision.title,
         weights_bytes=in_memory,
         kv_bytes_per_token=page_bytes // config.page_size,
         lengths=tuple(needs),

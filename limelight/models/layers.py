@@ -11,14 +11,23 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from limelight.kernels.interface import AttentionSettings, Kernels, LinearSegment, Rows
+from limelight.kernels.interface import AttentionSettings, Kernels, LinearSegment, Rows, StoredTensor
 from limelight.models.spec import ModelSpec
-
-ReadTensor = Callable[[str], Tensor]
-"""Name of a parameter -> the tensor, in the dtype and on the device that the model runs in."""
 
 Shapes = dict[str, tuple[int, ...]]
 """Names of parameters -> their shapes."""
+
+
+class Parameters(Protocol):
+    """Reads the parameters of a model by their names."""
+
+    def plain(self, name: str) -> Tensor:
+        """The tensor, in the dtype and on the device that the model computes in."""
+        ...
+
+    def matrix(self, name: str) -> Tensor | StoredTensor:
+        """The same for matrices to multiply with, which kernels may take in other forms."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,7 @@ class LayerBuilder:
 
     spec: ModelSpec
     index: int
-    read: ReadTensor
+    parameters: Parameters
     kernels: Kernels
     projections: list["Projection"] = field(default_factory=list)
 
@@ -84,11 +93,12 @@ class LayerBuilder:
 
     def norm(self, name: str) -> Tensor:
         """Weight of the norm `prefix.name`, ready to be multiplied with."""
-        return norm_weight(self.read, f"{self.prefix}.{name}.weight", self.spec)
+        return norm_weight(self.parameters, f"{self.prefix}.{name}.weight", self.spec)
 
     def projection(self, names: Sequence[str], *, biases: bool) -> "Projection":
         """The matrices `prefix.name` (and their biases), which share their input, packed as one product."""
-        projection = Projection(self.kernels, self.read, [f"{self.prefix}.{name}" for name in names], biases=biases)
+        full_names = [f"{self.prefix}.{name}" for name in names]
+        projection = Projection(self.kernels, self.parameters, full_names, biases=biases)
         self.projections.append(projection)
         return projection
 
@@ -98,10 +108,13 @@ class Projection:
     step add their own products.
     """
 
-    def __init__(self, kernels: Kernels, read: ReadTensor, names: Sequence[str], *, biases: bool) -> None:
+    def __init__(self, kernels: Kernels, parameters: Parameters, names: Sequence[str], *, biases: bool) -> None:
         """Read `name`.weight (and .bias) of each name."""
         segments = [
-            LinearSegment(weight=read(f"{name}.weight"), bias=read(f"{name}.bias") if biases else None)
+            LinearSegment(
+                weight=parameters.matrix(f"{name}.weight"),
+                bias=parameters.plain(f"{name}.bias") if biases else None,
+            )
             for name in names
         ]
         self.shape = ProjectionShape(
@@ -193,9 +206,9 @@ class PreNormLayer:
         return self._mlp(normed, state), residual
 
 
-def norm_weight(read: ReadTensor, name: str, spec: ModelSpec) -> Tensor:
+def norm_weight(parameters: Parameters, name: str, spec: ModelSpec) -> Tensor:
     """The weight `name` of a norm; in float32 where the family adds an offset, which a narrow dtype would round off."""
-    weight = read(name)
+    weight = parameters.plain(name)
     return weight.float() + spec.norm_offset if spec.norm_offset else weight
 
 

@@ -10,6 +10,8 @@ import torch
 
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError
+from limelight.kernels.cpu.features import usable_cores
+from limelight.kernels.cpu.kernels import CpuKernels
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
 from limelight.models.free_memory import free_memory_bytes
@@ -19,12 +21,14 @@ from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.loaded_model import ChatFormat, LoadedModel
 from limelight.models.lora.adapter_table import AdapterTable
 from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_memory
-from limelight.models.source import Source, open_source
+from limelight.models.precision import Precision, choose_precision, precision_note
+from limelight.models.recorded_step_executor import RecordedStepExecutor, most_sampled, step_limits
+from limelight.models.source import AdaptableModel, Source, open_source
 from limelight.models.step_executor import TorchStepExecutor
 from limelight.models.text.chat_format import chat_format_from_gguf, load_chat_format
 from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
 from limelight.progress import Report
-from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step
+from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step, StepExecutor
 
 
 def load_model(config: EngineConfig, report: Report) -> LoadedModel:
@@ -38,15 +42,15 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     path = resolve(config.model, config.revision, report)
     source = open_source(path, config.model_impl)
     outline = source.outline
-    dtype = choose_dtype(config.dtype, outline.dtype, device)
-    kernels = select_kernels(device)
-    for note in (*outline.notes, _dtype_note(config.dtype, dtype, outline.dtype)):
+    kernels = select_kernels(config, device, native=source.is_native, report=report)
+    precision = choose_precision(config, outline.dtype, kernels)
+    for note in (*outline.notes, precision_note(config.dtype, precision, outline.dtype)):
         report(note, None)
-    plan = divide_memory(config, source, kernels, dtype)
+    plan = divide_memory(config, source, kernels, precision)
 
     with ThreadPoolExecutor(1, thread_name_prefix="limelight-load") as beside:
         text = beside.submit(_text_side, path, source.gguf_metadata)
-        model = source.load(kernels, dtype, plan.max_model_len, report)
+        model = source.load(kernels, precision, plan.max_model_len, report)
         vocabulary, chat_format = text.result()
 
     capacity = Capacity(
@@ -57,9 +61,11 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         max_model_len=plan.max_model_len,
         vocab_size=outline.vocab_size,
     )
-    kv = allocate_kv_cache(kernels, kv_layout(outline, plan.num_pages, plan.page_size, dtype))
-    adapters = AdapterTable(model.adaptable, dtype, kernels.device, config.max_lora_rank, partial(_free_bytes, kernels))
-    executor = TorchStepExecutor(model, kernels, kv, capacity, adapters.weights)
+    kv = allocate_kv_cache(kernels, kv_layout(outline, plan.num_pages, plan.page_size, precision.kv))
+    adapters = AdapterTable(
+        model.adaptable, precision.values, kernels.device, config.max_lora_rank, partial(_free_bytes, kernels)
+    )
+    executor = _executor(config, model, kernels, kv, capacity, adapters)
     report("warming up", None)
     warm_up(executor, capacity)
     return LoadedModel(
@@ -88,21 +94,8 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if usable and name != "cpu" else "cpu")
 
 
-def choose_dtype(name: str, stored: str, device: torch.device) -> torch.dtype:
-    """The dtype that a setting means: "auto" is float32 on the CPU, and what the checkpoint holds on a GPU."""
-    if name == "auto":
-        name = "float32" if device.type == "cpu" else stored
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
-
-
-def _dtype_note(setting: str, dtype: torch.dtype, stored: str) -> str:
-    chosen = str(dtype).removeprefix("torch.")
-    reason = "as dtype says" if setting != "auto" else "the default on the CPU" if chosen != stored else "as stored"
-    return f"computing in {chosen}, {reason}" + (f"; the weights are meant for {stored}" if chosen != stored else "")
-
-
-def warm_up(executor: TorchStepExecutor, capacity: Capacity) -> None:
-    """A prefill and a decode step like any other, so that what torch sets up at its first calls is behind us.
+def warm_up(executor: StepExecutor, capacity: Capacity) -> None:
+    """A prefill and a decode step like any other, so that what is set up at first calls is behind us.
 
     The seat is released and the page is free again: a sequence writes a slot before it reads it.
     """
@@ -115,7 +108,7 @@ def warm_up(executor: TorchStepExecutor, capacity: Capacity) -> None:
     executor.submit(Step(number=0, chunks=(), released=(0,)))()
 
 
-def divide_memory(config: EngineConfig, source: Source, kernels: Kernels, dtype: torch.dtype) -> MemoryPlan:
+def divide_memory(config: EngineConfig, source: Source, kernels: Kernels, precision: Precision) -> MemoryPlan:
     """Divide the memory that is free now, before anything is loaded.
 
     Raises:
@@ -129,16 +122,42 @@ def divide_memory(config: EngineConfig, source: Source, kernels: Kernels, dtype:
             f"use at most {outline.longest_context:,}"
         )
     on_cpu = kernels.device.type == "cpu"
+    num_tokens = config.max_num_batched_tokens
+    num_sampled = most_sampled(num_tokens, config.max_num_seqs, config.num_speculative_tokens)
     return plan_memory(
-        weights_bytes=source.weights_bytes(kernels, dtype),
-        page_bytes=kv_layout(outline, 1, config.page_size, dtype).page_bytes,
+        weights_bytes=source.weights_bytes(kernels, precision),
+        page_bytes=kv_layout(outline, 1, config.page_size, precision.kv).page_bytes,
         page_size=config.page_size,
         context_length=outline.max_position_embeddings,
         max_model_len=config.max_model_len,
         kv_cache_bytes=config.kv_cache_bytes,
         free_bytes=_free_bytes(kernels),
         max_num_seqs=config.max_num_seqs,
+        working_bytes=source.working_bytes(num_tokens, num_sampled) if isinstance(kernels, CpuKernels) else 0,
         kv_limit_bytes=CPU_KV_LIMIT_BYTES if on_cpu else None,
+    )
+
+
+def _executor(
+    config: EngineConfig,
+    model: AdaptableModel,
+    kernels: Kernels,
+    kv: Any,
+    capacity: Capacity,
+    adapters: AdapterTable,
+) -> StepExecutor:
+    if not isinstance(kernels, CpuKernels):
+        return TorchStepExecutor(model, kernels, kv, capacity, adapters.weights)
+    return RecordedStepExecutor(
+        model,
+        kernels,
+        kv,
+        vocab_size=capacity.vocab_size,
+        limits=step_limits(capacity, config.num_speculative_tokens),
+        num_threads=config.num_threads or usable_cores(),
+        adapters=adapters.weights,
+        max_adapters=config.max_loras,
+        max_adapter_rank=config.max_lora_rank,
     )
 
 

@@ -27,6 +27,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         max_model_len: context length in tokens; a sequence of this length fits into the pool.
+        working_bytes: what the values of the largest step take, as far as that is known beforehand.
         shortened_from: the model's own context length if the pool made it shorter, else None.
         free_bytes: memory that was free before anything was loaded; None if unknown.
     """
@@ -37,6 +38,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     num_pages: int
     max_model_len: int
     max_num_seqs: int
+    working_bytes: int = 0
     shortened_from: int | None = None
     free_bytes: int | None = None
 
@@ -66,6 +68,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("context", context),
             ("at once", ", ".join(f"{self.concurrency(length):,} x {length:,} tokens" for length in lengths)),
         ]
+        if self.working_bytes:
+            rows.insert(2, ("one step", f"up to {as_size(self.working_bytes)}"))
         if self.free_bytes is not None:
             rows.insert(0, ("free memory", as_size(self.free_bytes)))
         width = max(len(label) for label, _ in rows)
@@ -82,6 +86,7 @@ def plan_memory(
     kv_cache_bytes: int | None,
     free_bytes: int | None,
     max_num_seqs: int,
+    working_bytes: int = 0,
     kv_limit_bytes: int | None = CPU_KV_LIMIT_BYTES,
 ) -> MemoryPlan:
     """Choose the number of pages and the context length.
@@ -95,22 +100,25 @@ def plan_memory(
         kv_cache_bytes: as the user set it, likewise; None takes a share of what is free.
         free_bytes: before the weights are loaded; None if unknown, and then nothing is refused for want of it.
         max_num_seqs: sequences that run at once; the pool is not made larger than they can use.
+        working_bytes: for the values of the largest step; 0 leaves them to what the pool's share leaves.
         kv_limit_bytes: most that the pool takes unless told, or None.
 
     Raises:
         OutOfMemory: with the numbers and the smallest change that would fit.
     """
-    room = None if free_bytes is None else free_bytes - weights_bytes
+    room = None if free_bytes is None else free_bytes - weights_bytes - working_bytes
     if room is not None and room < page_bytes:
         raise OutOfMemory(
-            f"the weights need {as_size(weights_bytes)} and the smallest KV cache {as_size(page_bytes)}, but only "
+            f"the weights need {as_size(weights_bytes)}{_and_working(working_bytes)} and the smallest KV cache "
+            f"{as_size(page_bytes)}, but only "
             f"{as_size(free_bytes or 0)} of memory is free; free {as_size(page_bytes - room)} more, or choose a "
             "smaller model or dtype"
         )
     wanted_len = context_length if max_model_len is None else max_model_len
     needed = -(-wanted_len // page_size)
     if kv_cache_bytes is not None:
-        num_pages = _pages_as_told(kv_cache_bytes, page_bytes, page_size, weights_bytes, room)
+        needs = f"the weights need {weights_bytes:,}{_and_working(working_bytes)}"
+        num_pages = _pages_as_told(kv_cache_bytes, page_bytes, page_size, needs, free_bytes, room)
     else:
         num_pages = _pages_by_share(room, page_bytes, kv_limit_bytes, max_num_seqs * needed)
         if max_model_len is not None and num_pages < needed:
@@ -130,12 +138,15 @@ def plan_memory(
         num_pages=num_pages,
         max_model_len=fitting_len,
         max_num_seqs=max_num_seqs,
+        working_bytes=working_bytes,
         shortened_from=wanted_len if fitting_len < wanted_len else None,
         free_bytes=free_bytes,
     )
 
 
-def _pages_as_told(kv_cache_bytes: int, page_bytes: int, page_size: int, weights_bytes: int, room: int | None) -> int:
+def _pages_as_told(
+    kv_cache_bytes: int, page_bytes: int, page_size: int, needs: str, free_bytes: int | None, room: int | None
+) -> int:
     if kv_cache_bytes < page_bytes:
         raise OutOfMemory(
             f"kv_cache_bytes is {kv_cache_bytes:,}, but one page of {page_size} tokens takes {page_bytes:,}; "
@@ -144,9 +155,8 @@ def _pages_as_told(kv_cache_bytes: int, page_bytes: int, page_size: int, weights
     num_pages = kv_cache_bytes // page_bytes
     if room is not None and num_pages * page_bytes > room:
         raise OutOfMemory(
-            f"kv_cache_bytes is {kv_cache_bytes:,} and the weights need {weights_bytes:,}, but only "
-            f"{room + weights_bytes:,} bytes of memory are free; set kv_cache_bytes to at most "
-            f"{room // page_bytes * page_bytes:,}"
+            f"kv_cache_bytes is {kv_cache_bytes:,} and {needs}, but only {free_bytes:,} bytes of memory are free; "
+            f"set kv_cache_bytes to at most {room // page_bytes * page_bytes:,}"
         )
     return num_pages
 
@@ -156,6 +166,10 @@ def _pages_by_share(room: int | None, page_bytes: int, kv_limit_bytes: int | Non
     if kv_limit_bytes is not None:
         share = min(share, kv_limit_bytes)
     return max(min(share // page_bytes, most_useful), 1)
+
+
+def _and_working(working_bytes: int) -> str:
+    return f", a step {as_size(working_bytes)}" if working_bytes else ""
 
 
 def _of_free(weights_bytes: int, free_bytes: int | None) -> str:

@@ -51,19 +51,13 @@ class Drawn:
         for num_rows, num_right, wanted in zip(self.num_rows, accepted, self.num_logprobs, strict=True):
             end = first + num_right + 1
             if not all(map(math.isfinite, best_logits[first:end])):
-                sampled.append(Sampled((), failure=self._not_finite(best_logits[first:end])))
+                sampled.append(Sampled((), failure=not_finite(self.step_number, best_logits[first:end])))
                 first += num_rows
                 continue
             kept = None if wanted is None or logprobs is None else [_cut(row, wanted) for row in logprobs[first:end]]
             sampled.append(Sampled(tuple(token_ids[first:end]), None if kept is None else tuple(kept)))
             first += num_rows
         return sampled
-
-    def _not_finite(self, best_logits: list[float]) -> str:
-        return (
-            f"the model gave logits that are not finite in step {self.step_number} (the best of each row: "
-            f"{best_logits}); its weights or the adapter's may be damaged, or their dtype too narrow"
-        )
 
     def _logprobs(self) -> list[SampledLogprobs] | None:
         """Of all rows, with as many best tokens as any row wants."""
@@ -76,6 +70,14 @@ class Drawn:
                 tokens.logprobs.tolist(), tokens.top_token_ids.tolist(), tokens.top_logprobs.tolist(), strict=True
             )
         ]
+
+
+def not_finite(step_number: int, best_logits: list[float]) -> str:
+    """Why a chunk is lost; `best_logits` are those of its rows that count."""
+    return (
+        f"the model gave logits that are not finite in step {step_number} (the best of each row: {best_logits}); its "
+        "weights or the adapter's may be damaged, or their dtype too narrow"
+    )
 
 
 def _cut(row: SampledLogprobs, wanted: int) -> SampledLogprobs:

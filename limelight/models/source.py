@@ -8,13 +8,15 @@ import torch
 
 from limelight.errors import ConfigError, UnsupportedModel
 from limelight.kernels.interface import Kernels
-from limelight.models.checkpoint import Checkpoint, check_finite, check_parameters, open_checkpoint
-from limelight.models.decoder import Decoder, parameter_shapes, weights_bytes
+from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
+from limelight.models.decoder import Decoder, parameter_shapes, weights_bytes, working_bytes
 from limelight.models.families.registry import ARCHITECTURES
 from limelight.models.fields import read_json_object
 from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.layers import ProjectionShape
 from limelight.models.loaded_model import SamplingDefaults
+from limelight.models.parameters import Parameters
+from limelight.models.precision import Precision
 from limelight.models.spec import ModelOutline
 from limelight.models.step_executor import Model
 from limelight.progress import Report
@@ -31,7 +33,13 @@ class AdaptableModel(Model, Protocol):
 
 
 class Source(Protocol):
-    """A model whose files are open and checked, and whose tensors have not been read."""
+    """A model whose files are open and checked, and whose tensors have not been read.
+
+    Attributes:
+        is_native: it runs with layers of our own.
+    """
+
+    is_native: bool
 
     @property
     def outline(self) -> ModelOutline:
@@ -48,11 +56,15 @@ class Source(Protocol):
         """Where tokenizer and chat template are, for a GGUF file; None: they lie in files of their own."""
         ...
 
-    def weights_bytes(self, kernels: Kernels, dtype: torch.dtype) -> int:
+    def weights_bytes(self, kernels: Kernels, precision: Precision) -> int:
         """Bytes of all parameters in memory."""
         ...
 
-    def load(self, kernels: Kernels, dtype: torch.dtype, num_positions: int, report: Report) -> AdaptableModel:
+    def working_bytes(self, num_tokens: int, num_sampled: int) -> int:
+        """About the memory that the values of a step of so many rows take, of which so many draw; 0 if unknown."""
+        ...
+
+    def load(self, kernels: Kernels, precision: Precision, num_positions: int, report: Report) -> AdaptableModel:
         """Read and pack the weights, for contexts of at most `num_positions` tokens.
 
         Raises:
@@ -63,6 +75,8 @@ class Source(Protocol):
 
 class NativeSource:
     """A model of a family that has layers of our own. See `Source`."""
+
+    is_native = True
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         """Check the stored tensors against what the family needs.
@@ -76,21 +90,21 @@ class NativeSource:
         self.sampling_defaults = checkpoint.sampling_defaults
         self.gguf_metadata = checkpoint.metadata if isinstance(checkpoint, GgufCheckpoint) else None
 
-    def weights_bytes(self, kernels: Kernels, dtype: torch.dtype) -> int:
+    def weights_bytes(self, kernels: Kernels, precision: Precision) -> int:
         """Bytes of all parameters in memory."""
-        return weights_bytes(self._checkpoint.spec, kernels, dtype)
+        kept_as = Parameters(self._checkpoint, kernels, precision).kept_as
+        return weights_bytes(self._checkpoint.spec, kernels, precision.values, kept_as)
 
-    def load(self, kernels: Kernels, dtype: torch.dtype, num_positions: int, report: Report) -> Decoder:
+    def working_bytes(self, num_tokens: int, num_sampled: int) -> int:
+        """About the memory that the values of a step take."""
+        return working_bytes(self._checkpoint.spec, num_tokens, num_sampled)
+
+    def load(self, kernels: Kernels, precision: Precision, num_positions: int, report: Report) -> Decoder:
         """Read and pack every parameter."""
-
-        def read(name: str) -> torch.Tensor:
-            tensor = self._checkpoint.tensor(name).to(kernels.device, dtype)
-            check_finite(tensor, name, str(self._checkpoint.files[0].parent))
-            return tensor
-
+        parameters = Parameters(self._checkpoint, kernels, precision)
         with torch.inference_mode():
             return Decoder(
-                self._checkpoint.spec, read, kernels, num_positions, lambda part: report("loading weights", part)
+                self._checkpoint.spec, parameters, kernels, num_positions, lambda part: report("loading weights", part)
             )
 
 

@@ -10,10 +10,10 @@ from tests.cases.small_engines import LONGEST_CONTEXT, PAGE_BYTES, PAGE_TOKENS
 
 @pytest.fixture(scope="session")
 def default_model() -> Iterator[None]:
-    """From here on, loading the default model takes its weights and its text side from memory.
+    """From here on, loading the default model takes its kernels, its weights and its text side from memory.
 
-    One thread computes: on cores that are shared with other programs the barriers of several cost more than they gain,
-    and the order of sums is the same on every machine with the same instructions.
+    Where torch computes, one thread does: on cores that are shared with other programs the barriers of several cost
+    more than they gain, and the order of sums is the same on every machine with the same instructions.
     """
     import torch
 
@@ -24,6 +24,7 @@ def default_model() -> Iterator[None]:
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "select_kernels", _first_kept(loading.select_kernels, _kernels_asked_for))
         patch.setattr(NativeSource, "load", _first_kept(NativeSource.load, _weights_asked_for))
         patch.setattr(loading, "_text_side", _first_kept(loading._text_side, lambda path, _gguf_metadata: path))
         pool = LONGEST_CONTEXT // PAGE_TOKENS * PAGE_BYTES
@@ -38,15 +39,19 @@ def _first_kept(function: Callable[..., Any], asked_for: Callable[..., Any]) -> 
     """`function` that gives its first result to all who ask for the same; others, in later folders, get their own."""
     kept: list[tuple[Any, Any]] = []
 
-    def call(*arguments: Any) -> Any:
-        wanted = asked_for(*arguments)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        wanted = asked_for(*arguments, **keywords)
         if not kept:
-            kept.append((wanted, function(*arguments)))
-        return kept[0][1] if kept[0][0] == wanted else function(*arguments)
+            kept.append((wanted, function(*arguments, **keywords)))
+        return kept[0][1] if kept[0][0] == wanted else function(*arguments, **keywords)
 
     return call
 
 
-def _weights_asked_for(source: Any, _kernels: Any, dtype: Any, num_positions: int, _report: Any) -> Any:
+def _kernels_asked_for(config: Any, device: Any, *, native: bool, report: Any) -> Any:
+    return config.cpu_kernels, device, native
+
+
+def _weights_asked_for(source: Any, kernels: Any, precision: Any, num_positions: int, _report: Any) -> Any:
     """A table of more positions serves shorter contexts, too."""
-    return source.outline, dtype, num_positions <= LONGEST_CONTEXT
+    return source.outline, id(kernels), precision, num_positions <= LONGEST_CONTEXT

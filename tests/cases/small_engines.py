@@ -18,8 +18,8 @@ from limelight.step import Step, StepExecutor, StepResult
 from tests.http.wire import client_of
 
 PAGE_TOKENS = 16
-PAGE_BYTES = 2 * 30 * PAGE_TOKENS * 3 * 64 * 4
-"""Keys and values, 30 layers, 3 heads of 64, float32."""
+PAGE_BYTES = 2 * 30 * PAGE_TOKENS * 3 * 64 * 2
+"""Keys and values, 30 layers, 3 heads of 64, bfloat16."""
 MODEL = "SmolLM2-135M-Instruct"
 LONGEST_CONTEXT = 2048
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)

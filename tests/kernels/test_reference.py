@@ -8,7 +8,6 @@ import torch
 
 from limelight.kernels.interface import LinearSegment
 from limelight.kernels.reference import ReferenceKernels
-from limelight.kernels.select import select_kernels
 from tests.kernels.batches import batch_of, close, pool, random
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -132,10 +131,6 @@ def test_routing_takes_the_best_experts_and_their_shares(kernels: ReferenceKerne
 def test_a_gate_of_one_score_per_row_scales_what_is_added(kernels: ReferenceKernels) -> None:
     outputs, scores, values = random(4, 6, seed=1), random(4, 1, seed=2), random(4, 6, seed=3)
     close(kernels.add_gated(outputs, scores, values), outputs + values / (1 + torch.exp(-scores)))
-
-
-def test_the_reference_serves_the_cpu() -> None:
-    assert isinstance(select_kernels(torch.device("cpu")), ReferenceKernels)
 
 
 # ---- rotation and writing

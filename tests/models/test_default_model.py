@@ -1,4 +1,6 @@
-"""The embedded default model, loaded as an engine loads it, against transformers over the same dequantised weights."""
+"""The embedded default model, loaded as an engine loads it but with torch's operations, against transformers over the
+same dequantised weights. `test_packed_models.py` compares the kernels in C with these.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +29,9 @@ OWN_PROMPTS = [
 def loaded(one_torch_thread: None) -> Iterator[LoadedModel]:
     if embedded_model() is None:
         pytest.skip("the package with the default model is not installed")
-    model = load_model(EngineConfig(kv_cache_bytes=2**28, max_model_len=1024), lambda what, fraction: None)
+    model = load_model(
+        EngineConfig(kv_cache_bytes=2**28, max_model_len=1024, cpu_kernels="reference"), lambda what, fraction: None
+    )
     yield model
     model.executor.close()
 

@@ -3,6 +3,7 @@
 import weakref
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -41,7 +42,8 @@ def test_exactly_the_parameters_of_a_layer_are_read_and_none_is_kept_beside_its_
         return tensor
 
     kernels = PackingWatched(torch.device("cpu"))
-    Experts(LayerBuilder(checkpoint.spec, 1, watched, kernels), router=router)
+    parameters = Mock(plain=watched, matrix=watched)
+    Experts(LayerBuilder(checkpoint.spec, 1, parameters, kernels), router=router)
     assert set(read) == {f"model.layers.1.{name}" for name in expert_shapes(checkpoint.spec, router)}
     assert alive_with_up == [False]
     prefix = "model.layers.1.mlp.experts"

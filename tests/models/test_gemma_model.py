@@ -29,7 +29,7 @@ OWN_PROMPTS = [
 
 @pytest.fixture(scope="module")
 def loaded(gemma_file: Path, one_torch_thread: None) -> Iterator[LoadedModel]:
-    config = EngineConfig(model=str(gemma_file), kv_cache_bytes=2**28, max_model_len=1024)
+    config = EngineConfig(model=str(gemma_file), kv_cache_bytes=2**28, max_model_len=1024, cpu_kernels="reference")
     model = load_model(config, lambda what, fraction: None)
     yield model
     model.executor.close()

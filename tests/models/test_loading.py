@@ -12,7 +12,8 @@ from limelight.config import EngineConfig
 from limelight.errors import CheckpointError, ConfigError, OutOfMemory
 from limelight.generation import ChatPrompt
 from limelight.models.loaded_model import LoadedModel
-from limelight.models.loading import choose_device, choose_dtype, load_model
+from limelight.models.loading import choose_device, load_model
+from limelight.models.precision import choose_dtype
 from tests.models.sequences import Batch
 from tests.models.tiny_models import save_byte_tokenizer, tiny_llama
 
@@ -34,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(folder: Path, **options: Any) -> LoadedModel:
-    settings = {"kv_cache_bytes": 2**20, "page_size": 8, **options}
+    settings = {"kv_cache_bytes": 2**20, "page_size": 8, "dtype": "float32", **options}
     return load_model(EngineConfig(model=str(folder), device="cpu", **settings), lambda what, fraction: None)
 
 

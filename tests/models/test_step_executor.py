@@ -1,7 +1,7 @@
 """Steps through the whole executor on a tiny model: results, penalties, log-probabilities, failures, global state."""
 
 import threading
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from limelight.models.checkpoint import Checkpoint
 from limelight.step import Chunk, SeatSampling, SeatTaken, Step
 from tests.models.sequences import GREEDY, Batch
-from tests.models.tiny_models import VOCAB_SIZE, Rig, saved, tiny_llama
+from tests.models.tiny_models import VOCAB_SIZE, Rig, c_kernels, saved, tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 PROMPT = [5, 17, 80, 3, 3, 41, 9]
@@ -22,9 +22,15 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return saved(tiny_llama(), tmp_path_factory.mktemp("tiny"))
 
 
+@pytest.fixture(params=["in C", "torch"])
+def make_rig(checkpoint: Checkpoint, request: pytest.FixtureRequest) -> Callable[[], Rig]:
+    """Makes an executor of either kind."""
+    return lambda: Rig(checkpoint, kernels=c_kernels() if request.param == "in C" else None)
+
+
 @pytest.fixture
-def rig(checkpoint: Checkpoint) -> Rig:
-    return Rig(checkpoint)
+def rig(make_rig: Callable[[], Rig]) -> Rig:
+    return make_rig()
 
 
 @pytest.fixture
@@ -60,9 +66,9 @@ def test_the_result_may_be_waited_for_on_another_thread(rig: Rig) -> None:
     assert len(results[0][0].token_ids) == 1
 
 
-def test_a_step_may_be_submitted_before_the_last_one_is_waited_for(checkpoint: Checkpoint) -> None:
+def test_a_step_may_be_submitted_before_the_last_one_is_waited_for(make_rig: Callable[[], Rig]) -> None:
     """Depth 2: a decode chunk reads the token from its seat, which the host has not seen yet."""
-    rig = Rig(checkpoint)
+    rig = make_rig()
     taken = SeatTaken(seat=0, sampling=GREEDY, num_prompt_tokens=len(PROMPT))
     prefill = Chunk(seat=0, start=0, num_tokens=7, token_ids=tuple(PROMPT), new_pages=(4,), sample=True)
     waits = [rig.executor.submit(Step(number=0, chunks=(prefill,), taken=(taken,)))]
@@ -71,7 +77,7 @@ def test_a_step_may_be_submitted_before_the_last_one_is_waited_for(checkpoint: C
         decode = Chunk(seat=0, start=6 + number, num_tokens=1, token_ids=None, new_pages=new_pages, sample=True)
         waits.append(rig.executor.submit(Step(number=number, chunks=(decode,))))
     ahead = [wait()[0].token_ids[0] for wait in waits]
-    reference = Batch(Rig(checkpoint).executor, 8, range(64))
+    reference = Batch(make_rig().executor, 8, range(64))
     assert reference.generate(reference.sit(0, PROMPT), 5) == ahead
 
 
@@ -156,8 +162,7 @@ def test_each_sequence_gets_the_logprobs_that_it_asked_for(rig: Rig, batch: Batc
 def test_logits_that_are_not_finite_fail_their_own_sequence_and_nobody_elses(rig: Rig, batch: Batch) -> None:
     healthy, broken = batch.sit(0, PROMPT), batch.sit(1, PROMPT)
     batch.step((healthy, 7), (broken, 7))
-    for layer in rig.kv.layers:
-        layer.view(64, -1)[broken.pages[0]] = torch.nan
+    rig.spoil(broken.pages[0])
     batch.step((broken, 1), (healthy, 1))
     assert broken.drawn[-1].token_ids == ()
     assert "not finite in step 1" in (broken.drawn[-1].failure or "")
@@ -194,7 +199,7 @@ def test_a_closed_executor_runs_nothing_more(rig: Rig) -> None:
         rig.executor.submit(Step(number=4, chunks=()))
 
 
-def test_torch_is_left_as_it_was(tmp_path: Path) -> None:
+def test_torch_is_left_as_it_was(make_rig: Callable[[], Rig]) -> None:
     def state() -> tuple[object, ...]:
         return (
             torch.get_num_threads(),
@@ -206,9 +211,8 @@ def test_torch_is_left_as_it_was(tmp_path: Path) -> None:
             torch.are_deterministic_algorithms_enabled(),
         )
 
-    checkpoint = saved(tiny_llama(), tmp_path)
     before = state()
-    rig = Rig(checkpoint)
+    rig = make_rig()
     batch = Batch(rig.executor, rig.capacity.page_size, range(rig.capacity.num_pages))
     batch.generate(batch.sit(0, PROMPT, SeatSampling(temperature=1.0, top_p=0.5)), 3)
     assert state() == before

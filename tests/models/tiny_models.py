@@ -1,9 +1,11 @@
 """Tiny random models as transformers makes and saves them, and the same opened by Limelight."""
 
-from collections.abc import Callable
+import functools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -16,16 +18,22 @@ from transformers import (
     PretrainedConfig,
 )
 
+from limelight.kernels.cpu.kernels import CpuKernels
+from limelight.kernels.cpu.library import Library
+from limelight.kernels.cpu.loading import load_library
+from limelight.kernels.cpu.recorder import Value
 from limelight.kernels.interface import Kernels
 from limelight.kernels.reference import ReferenceKernels
 from limelight.models.checkpoint import Checkpoint, open_checkpoint
 from limelight.models.forward_batch import ForwardBatch
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.lora.adapter_file import AdapterWeights
-from limelight.models.source import NativeSource, Source
+from limelight.models.precision import Precision
+from limelight.models.recorded_step_executor import RecordedStepExecutor, step_limits
+from limelight.models.source import AdaptableModel, NativeSource, Source
 from limelight.models.step_executor import TorchStepExecutor
 from limelight.models.transformers_model.source import TransformersSource
-from limelight.step import Capacity
+from limelight.step import Capacity, StepExecutor
 
 VOCAB_SIZE = 97
 SMALL: dict[str, Any] = {
@@ -95,14 +103,39 @@ def save_byte_tokenizer(folder: Path) -> None:
 class Recording:
     """A model that keeps the logits of its last forward pass."""
 
-    def __init__(self, forward: Callable[[ForwardBatch, Any], torch.Tensor]) -> None:
-        self._forward = forward
-        self.logits = torch.empty(0)
+    def __init__(self, model: AdaptableModel) -> None:
+        self._forward = model.forward
+        self.adaptable = model.adaptable
+        self._logits: Any = torch.empty(0)
 
-    def forward(self, batch: ForwardBatch, kv: Any) -> torch.Tensor:
+    @property
+    def logits(self) -> torch.Tensor:
+        if isinstance(self._logits, Value):
+            assert self._logits.memory is not None
+            return torch.from_numpy(self._logits.memory[: self._logits.rows.counter[0]].copy())
+        return self._logits
+
+    def forward(self, batch: ForwardBatch, kv: Any) -> Any:
         logits = self._forward(batch, kv)
-        self.logits = logits.clone()
+        if isinstance(logits, Value):
+            logits.memory = np.zeros((logits.rows.largest, logits.width), np.float32)
+            self._logits = logits
+        else:
+            self._logits = logits.clone()
         return logits
+
+
+@functools.cache
+def c_library() -> Library | None:
+    return load_library()
+
+
+def c_kernels() -> CpuKernels:
+    """The kernels in C; where no compiler makes them, the test is skipped."""
+    library = c_library()
+    if library is None:
+        pytest.skip("there is no C compiler")
+    return CpuKernels(library)
 
 
 class Rig:
@@ -121,10 +154,12 @@ class Rig:
     ) -> None:
         source: Source = checkpoint if isinstance(checkpoint, TransformersSource) else NativeSource(checkpoint)
         kernels = kernels or ReferenceKernels(torch.device("cpu"))
-        model = source.load(kernels, dtype, max_model_len, lambda what, fraction: None)
+        in_c = isinstance(kernels, CpuKernels)
+        precision = Precision(values=torch.float32, kv=dtype, weights=None) if in_c else Precision.uniform(dtype)
+        model = source.load(kernels, precision, max_model_len, lambda what, fraction: None)
         self.kv = allocate_kv_cache(kernels, kv_layout(source.outline, num_pages, page_size, dtype))
-        for layer in self.kv.layers:
-            layer.fill_(torch.nan)
+        for page in range(num_pages):
+            self.spoil(page)
         self.capacity = Capacity(
             num_pages=num_pages,
             page_size=page_size,
@@ -133,10 +168,32 @@ class Rig:
             max_model_len=max_model_len,
             vocab_size=source.outline.vocab_size,
         )
-        self.recording = Recording(model.forward)
+        self.recording = Recording(model)
         self.adaptable = model.adaptable
         self.adapters: dict[int, AdapterWeights] = {}
-        self.executor = TorchStepExecutor(self.recording, kernels, self.kv, self.capacity, self.adapters)
+        self.executor: StepExecutor
+        if isinstance(kernels, CpuKernels):
+            self.executor = RecordedStepExecutor(
+                self.recording,
+                kernels,
+                self.kv,
+                vocab_size=self.capacity.vocab_size,
+                limits=step_limits(self.capacity, num_speculative_tokens=4),
+                num_threads=2,
+                adapters=self.adapters,
+                max_adapters=4,
+                max_adapter_rank=16,
+            )
+        else:
+            self.executor = TorchStepExecutor(self.recording, kernels, self.kv, self.capacity, self.adapters)
+
+    def spoil(self, page: int) -> None:
+        """Turn what a page holds into NaN."""
+        for layer in self.kv.layers:
+            if isinstance(layer, torch.Tensor):
+                layer.view(self.kv.layout.num_pages, -1)[page] = torch.nan
+            else:
+                layer.reshape(self.kv.layout.num_pages, -1)[page] = 0xFF
 
     @property
     def logits(self) -> torch.Tensor:

@@ -76,9 +76,7 @@ class CpuKernels:
         """Matrices in the order in which the products read them."""
         return linear.pack_linear(self.library, segments)
 
-    def pack_embedding(
-        self, table: Tensor | StoredTensor, *, is_head: bool
-    ) -> tuple[Any, linear.PackedLinear | None]:
+    def pack_embedding(self, table: Tensor | StoredTensor, *, is_head: bool) -> tuple[Any, linear.PackedLinear | None]:
         """One packed matrix serves both: a row is read out of it as well as multiplied with."""
         return linear.pack_embedding(self.library, table, is_head=is_head)
 
@@ -162,9 +160,7 @@ class CpuKernels:
         """See `Kernels`."""
         return attention.attend(self.recorder, kv, layer, queries, plan, settings)
 
-    def route(
-        self, scores: Value, num_chosen: int, *, chosen_first: bool, normalize: bool
-    ) -> tuple[Value, Value]:
+    def route(self, scores: Value, num_chosen: int, *, chosen_first: bool, normalize: bool) -> tuple[Value, Value]:
         """See `Kernels`."""
         return experts.route(self.recorder, scores, num_chosen, chosen_first=chosen_first, normalize=normalize)
 

@@ -133,6 +133,31 @@ def turn_mxfp4(blocks: Bytes, values: Floats) -> None:
     np.multiply(spread_codes(blocks[:, 1:], MXFP4_VALUES), scales[..., None], out=values.reshape(-1, 2, 16))
 
 
+def has_finite_scales(name: str, rows: Tensor) -> bool:
+    """Whether every value of blocks is finite, told from their scales alone.
+
+    Args:
+        name: of a format in blocks.
+        rows: uint8 [rows, bytes].
+    """
+    number_format, _ = BLOCKS[name]
+    blocks = rows.numpy().reshape(-1, number_format.block_bytes)
+    if name == "MXFP4":
+        return not bool((blocks[:, 0] > LARGEST_MXFP4_EXPONENT).any())
+    return all(
+        not bool(((blocks[:, start + 1] & HALF_EXPONENT) == HALF_EXPONENT).any()) for start in SCALE_STARTS[name]
+    )
+
+
+LARGEST_MXFP4_EXPONENT = 252
+"""12 * 2 ** (252 - 128) is below the largest float32."""
+HALF_EXPONENT = 0x7C
+"""The exponent's bits in the upper byte of a float16, all of which are set if it is not finite."""
+SCALE_STARTS = {
+    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82), "Q3_K": (108,),
+    "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,), "IQ4_XS": (0,),
+}  # fmt: skip
+"""Where the float16 scales and minimums lie in a block."""
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 TURNS: dict[str, Callable[[Bytes, Floats], None]] = {
     "Q4_0": turn_q4_0,

@@ -71,6 +71,14 @@ class GgufCheckpoint:
         shape = self._parts.tensors[self._gguf_names[name]].shape
         return (1, *shape) if name.endswith(ROW_VECTOR) and len(shape) == 1 else shape
 
+    def dtype(self, name: str) -> torch.dtype:
+        """What `tensor` gives."""
+        return torch.float32
+
+    def format(self, name: str) -> str:
+        """Name of the format that a tensor is stored in."""
+        return self._parts.tensors[self._gguf_names[name]].format.name
+
     def tensor(self, name: str) -> torch.Tensor:
         """One tensor, float32."""
         stored = self.stored(name)

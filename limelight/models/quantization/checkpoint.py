@@ -84,6 +84,10 @@ class QuantizedTensors:
         """What a tensor comes out as, in safetensors' words: float32 if it is expanded."""
         return "F32" if name in self._matrices else self._stored.type(name)
 
+    def dtype(self, name: str) -> torch.dtype:
+        """What `tensor` gives, without reading it."""
+        return torch.float32 if name in self._matrices else self._stored.dtype(name)
+
     def tensor(self, name: str) -> torch.Tensor:
         """One tensor on the CPU: a quantised matrix in float32, any other as it is stored.
 

@@ -28,6 +28,7 @@ HEAD = "lm_head.weight"
 ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2}
 """Other types have elements of one byte."""
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+TORCH_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class _Entry(NamedTuple):
@@ -82,6 +83,10 @@ class SafetensorsFiles:
     def type(self, name: str) -> str:
         """What a tensor is stored as, in safetensors' words ("BF16")."""
         return self._entries[name].type
+
+    def dtype(self, name: str) -> torch.dtype:
+        """What `tensor` gives, without reading it."""
+        return TORCH_DTYPES.get(self.type(name), torch.float32)
 
     def packed(self, name: str) -> torch.Tensor:
         """One tensor of any type, for formats that know what its numbers mean; shares memory with the file.

@@ -44,6 +44,7 @@ def mxfp4_experts(stored: SafetensorsCheckpoint) -> "Checkpoint":
             presented[f"{prefix}.{piece}.weight"] = PresentedTensor(
                 parts=(f"{name}_blocks", f"{name}_scales"),
                 shape=(experts, len(range(outputs)[rows]), inputs),
+                dtype=torch.bfloat16,
                 read=_reader(stored, name, rows),
             )
     return CheckpointView(stored, presented) if presented else stored

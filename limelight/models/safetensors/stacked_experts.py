@@ -8,6 +8,7 @@ Canonical are `mlp.experts.{gate,up,down}_proj.weight` [experts, out, in] and `.
 - gpt-oss: the same two transposed, the columns of gate and up alternating, with biases.
 """
 
+import functools
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -68,7 +69,12 @@ def _stack(stored: "Checkpoint", name: str, members: dict[int, str], num_experts
             raise CheckpointError(
                 f"{other} is {list(stored.shape(other))}, but {names[0]} is {list(shape)}; experts are all of one size"
             )
-    return PresentedTensor(names, (num_experts, *shape), lambda: torch.stack([stored.tensor(part) for part in names]))
+    return PresentedTensor(
+        names,
+        (num_experts, *shape),
+        functools.reduce(torch.promote_types, map(stored.dtype, names)),
+        lambda: torch.stack([stored.tensor(part) for part in names]),
+    )
 
 
 def _split(
@@ -87,14 +93,14 @@ def _split(
         return tensor.transpose(1, 2) if interleaved and not bias else tensor
 
     if projection == "down":
-        return {f"{prefix}.down_proj.{kind}": PresentedTensor((name,), shape, upright)}
+        return {f"{prefix}.down_proj.{kind}": PresentedTensor((name,), shape, stored.dtype(name), upright)}
     if shape[1] % 2:
         raise CheckpointError(f"{name} is {list(stored.shape(name))}; gate and up must have equally many rows")
     inner = shape[1] // 2
     rows = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, inner), slice(inner, None))
     half = (shape[0], inner, *shape[2:])
     return {
-        f"{prefix}.{part}_proj.{kind}": PresentedTensor((name,), half, _rows_of(upright, chosen))
+        f"{prefix}.{part}_proj.{kind}": PresentedTensor((name,), half, stored.dtype(name), _rows_of(upright, chosen))
         for part, chosen in zip(("gate", "up"), rows, strict=True)
     }
 

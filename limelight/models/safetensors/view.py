@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from limelight.models.loaded_model import SamplingDefaults
@@ -23,12 +24,13 @@ class PresentedTensor:
 
     Attributes:
         parts: names of the stored tensors that it is made of; these are no longer presented themselves.
-        shape: as presented.
+        shape, dtype: as presented.
         read: makes it, as `Checkpoint.tensor` does.
     """
 
     parts: Collection[str]
     shape: tuple[int, ...]
+    dtype: torch.dtype
     read: Callable[[], Tensor]
 
 
@@ -69,6 +71,11 @@ class CheckpointView:
         """Shape of a tensor, without reading it."""
         presented = self._presented.get(name)
         return self._stored.shape(name) if presented is None else presented.shape
+
+    def dtype(self, name: str) -> torch.dtype:
+        """What `tensor` gives, without reading it."""
+        presented = self._presented.get(name)
+        return self._stored.dtype(name) if presented is None else presented.dtype
 
     def tensor(self, name: str) -> Tensor:
         """One tensor; see `Checkpoint`."""

@@ -3,11 +3,10 @@
 import math
 from pathlib import Path
 
-import torch
-
 from limelight.kernels.interface import Kernels
 from limelight.models.hf_config import generation_fields, read_sampling_defaults, stated_dtype
 from limelight.models.loaded_model import SamplingDefaults
+from limelight.models.precision import Precision
 from limelight.models.quantization.checkpoint import QuantizedTensors
 from limelight.models.quantization.settings import read_quantization
 from limelight.models.safetensors.checkpoint import DTYPES, SafetensorsFiles
@@ -23,6 +22,7 @@ class TransformersSource:
     """See `Source`."""
 
     gguf_metadata = None
+    is_native = False
 
     def __init__(self, folder: Path) -> None:
         """Read the configuration, try the model without weights, and open the files.
@@ -40,11 +40,15 @@ class TransformersSource:
         self.outline = self._outline(folder)
         self.sampling_defaults: SamplingDefaults = read_sampling_defaults(folder)
 
-    def weights_bytes(self, kernels: Kernels, dtype: torch.dtype) -> int:
+    def weights_bytes(self, kernels: Kernels, precision: Precision) -> int:
         """Bytes of all parameters in memory."""
-        return self._attendance.num_values * dtype.itemsize
+        return self._attendance.num_values * precision.values.itemsize
 
-    def load(self, kernels: Kernels, dtype: torch.dtype, num_positions: int, report: Report) -> TransformersModel:
+    def working_bytes(self, num_tokens: int, num_sampled: int) -> int:
+        """What torch will take is not known beforehand."""
+        return 0
+
+    def load(self, kernels: Kernels, precision: Precision, num_positions: int, report: Report) -> TransformersModel:
         """Read every tensor, and check that rows of a batch do not influence each other.
 
         Raises:
@@ -52,11 +56,11 @@ class TransformersSource:
             UnsupportedModel: the rows do.
         """
         module = load_weights(
-            self._described, self._files, kernels.device, dtype, lambda part: report("loading weights", part)
+            self._described, self._files, kernels.device, precision.values, lambda part: report("loading weights", part)
         )
         with silent_transformers():
             check_rows(module, self._described, self.outline.vocab_size, num_positions)
-        return TransformersModel(module, self._attendance, kernels, dtype)
+        return TransformersModel(module, self._attendance, kernels, precision.kv)
 
     def _outline(self, folder: Path) -> ModelOutline:
         attendance, described = self._attendance, self._described

@@ -61,7 +61,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def engine_of(world: World, **options: Any) -> Engine:
-    settings = {"device": "cpu", "kv_cache_bytes": 2**20, "page_size": 8, "max_num_batched_tokens": 64, **options}
+    settings = {
+        "device": "cpu",
+        "dtype": "float32",
+        "kv_cache_bytes": 2**20,
+        "page_size": 8,
+        "max_num_batched_tokens": 64,
+        **options,
+    }
     return Engine(world.base, **settings)
 
 

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from limelight.errors import CheckpointError
 from limelight.kernels.reference import ReferenceKernels
+from limelight.models.precision import Precision
 from limelight.models.transformers_model.source import TransformersSource
 from tests.models.tiny_models import Rig, tiny_named
 
@@ -52,7 +53,7 @@ def test_loading_says_nothing_and_changes_nothing_of_the_host(
     fractions: list[float | None] = []
     source = TransformersSource(tmp_path)
     kernels = ReferenceKernels(torch.device("cpu"))
-    source.load(kernels, torch.bfloat16, 128, lambda what, fraction: fractions.append(fraction))
+    source.load(kernels, Precision.uniform(torch.bfloat16), 128, lambda what, fraction: fractions.append(fraction))
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
     assert (log.level, [list(handler.filters) for handler in log.handlers], torch.get_default_dtype()) == before

@@ -1,0 +1,72 @@
+"""Parameters of a checkpoint in the form in which kernels want them, read one at a time and checked."""
+
+import torch
+from torch import Tensor
+
+from limelight.errors import CheckpointError
+from limelight.kernels.interface import Kernels, StoredTensor
+from limelight.models.checkpoint import Checkpoint, check_finite
+from limelight.models.gguf.blocks import PLAIN, has_finite_scales
+from limelight.models.gguf.checkpoint import GgufCheckpoint
+from limelight.models.precision import Precision
+
+
+class Parameters:
+    """See `layers.Parameters`."""
+
+    def __init__(self, checkpoint: Checkpoint, kernels: Kernels, precision: Precision) -> None:
+        self._checkpoint = checkpoint
+        self._kernels = kernels
+        self._precision = precision
+
+    def plain(self, name: str) -> Tensor:
+        """The tensor in the dtype that is computed in, on the kernels' device.
+
+        Raises:
+            CheckpointError: it holds values that are not finite in this dtype.
+        """
+        return self._checked(self._checkpoint.tensor(name).to(self._kernels.device, self._precision.values), name)
+
+    def matrix(self, name: str) -> Tensor | StoredTensor:
+        """The matrix in the form in which it is kept.
+
+        Raises:
+            CheckpointError: it holds values that are not finite.
+        """
+        kept = self.kept_as(name)
+        if isinstance(kept, torch.dtype):
+            return self._checked(self._tensor(name, kept).to(self._kernels.device, kept), name)
+        assert isinstance(self._checkpoint, GgufCheckpoint), "only GGUF files hold blocks that kernels take"
+        stored = self._checkpoint.stored(name)
+        if not has_finite_scales(stored.format, stored.rows):
+            raise CheckpointError(
+                f"{self._source}: {name} holds {stored.format} blocks whose scales are not finite; download it again"
+            )
+        return stored
+
+    def kept_as(self, name: str) -> torch.dtype | str:
+        """The dtype or the format of `matrix(name)`, which is not read."""
+        weights = self._precision.weights
+        if weights is not None:
+            return weights
+        if not isinstance(self._checkpoint, GgufCheckpoint):
+            return self._checkpoint.dtype(name)
+        stored = self._checkpoint.format(name)
+        if stored in PLAIN:
+            return PLAIN[stored]
+        return stored if stored in self._kernels.stored_formats else torch.float32
+
+    @property
+    def _source(self) -> str:
+        return str(self._checkpoint.files[0].parent)
+
+    def _tensor(self, name: str, dtype: torch.dtype) -> Tensor:
+        """Plain numbers of a GGUF file are shared with it, instead of expanded to float32 first."""
+        if isinstance(self._checkpoint, GgufCheckpoint) and PLAIN.get(self._checkpoint.format(name)) == dtype:
+            stored = self._checkpoint.stored(name)
+            return stored.rows.view(dtype).reshape(stored.shape)
+        return self._checkpoint.tensor(name)
+
+    def _checked(self, tensor: Tensor, name: str) -> Tensor:
+        check_finite(tensor, name, self._source)
+        return tensor

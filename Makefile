@@ -83,8 +83,20 @@ format: $(READY)  ## write the formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## start a server, drive it with 8 streams (128 tokens in, 64 out), print the figures
-	$(BIN)/limelight bench serve --start-server --num-prompts 32 --concurrency 8 --input-len 128 --output-len 64 $(BENCH_ARGS)
+# Peers of `make bench`, each left out unless it is named.
+OPENVINO_PYTHON ?=
+TRANSFORMERS_PYTHON ?=
+LLAMA_SERVER ?=
+LLAMA_PYTHON ?=
+VLLM_PYTHON ?=
+
+bench: $(READY)  ## Limelight against its targets, and beside the peers that are named (docs/benchmarks.md)
+	$(BIN)/python -m benchmarks.compare $(MODEL) \
+		$(if $(OPENVINO_PYTHON),--openvino-python $(OPENVINO_PYTHON)) \
+		$(if $(TRANSFORMERS_PYTHON),--transformers-python $(TRANSFORMERS_PYTHON)) \
+		$(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
+		$(if $(LLAMA_PYTHON),--llama-python $(LLAMA_PYTHON)) \
+		$(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(BENCH_ARGS)
 
 clean:  ## remove what the targets above made
 	rm -rf $(VENV) tests/node/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

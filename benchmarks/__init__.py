@@ -1,0 +1,1 @@
+"""Measurements for developers: comparisons with other runtimes, the event loop, guessing."""

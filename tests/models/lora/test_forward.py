@@ -9,11 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from limelight.kernels.interface import Kernels
 from limelight.models.checkpoint import Checkpoint
 from limelight.models.lora.adapter_file import AdapterFile
 from tests.models.lora.tiny_adapters import ATTENTION, MLP, merged, random_matrices, save_adapter, settings_of
 from tests.models.sequences import Batch, Running
-from tests.models.tiny_models import VOCAB_SIZE, Rig, saved, tiny_llama
+from tests.models.tiny_models import VOCAB_SIZE, Rig, c_kernels, saved, tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 TOLERANCE = 1e-4
@@ -28,8 +29,8 @@ class World:
     folders: dict[int, Path]
     models: dict[int | None, Any]
 
-    def rig(self) -> Rig:
-        rig = Rig(self.checkpoint, num_pages=96)
+    def rig(self, kernels: Kernels | None = None) -> Rig:
+        rig = Rig(self.checkpoint, num_pages=96, kernels=kernels)
         for adapter, folder in self.folders.items():
             file = AdapterFile(folder, rig.adaptable, 64)
             rig.adapters[adapter] = file.read(torch.float32, torch.device("cpu"))
@@ -66,6 +67,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(saved(base, folder / "base"), folders, models)
 
 
+@pytest.fixture(scope="module", params=["in C", "torch"])
+def kernels(request: pytest.FixtureRequest) -> Kernels | None:
+    """Kernels of either kind, that record a pass once or compute each."""
+    return c_kernels() if request.param == "in C" else None
+
+
 def prompt(length: int, seed: int) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, VOCAB_SIZE, (length,), generator=generator).tolist()
@@ -83,8 +90,10 @@ def test_the_merged_models_differ(world: World) -> None:
         assert not any(torch.allclose(logits, other, atol=0.05) for other in seen[:index])
 
 
-def test_three_adapters_and_the_base_generate_as_the_merged_models_do_in_one_batch(world: World) -> None:
-    rig = world.rig()
+def test_three_adapters_and_the_base_generate_as_the_merged_models_do_in_one_batch(
+    world: World, kernels: Kernels | None
+) -> None:
+    rig = world.rig(kernels)
     batch = Batch(rig.executor, rig.capacity.page_size, range(96))
     sequences = {
         adapter: batch.sit(seat, prompt(11 + seat, seat), adapter=adapter) for seat, adapter in enumerate(world.models)
@@ -101,9 +110,9 @@ def test_three_adapters_and_the_base_generate_as_the_merged_models_do_in_one_bat
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(drawn=st.data())
 def test_any_mixture_of_adapters_in_any_cut_gives_the_logits_of_the_merged_models(
-    world: World, drawn: st.DataObject
+    world: World, kernels: Kernels | None, drawn: st.DataObject
 ) -> None:
-    rig = world.rig()
+    rig = world.rig(kernels)
     batch = Batch(rig.executor, rig.capacity.page_size, range(96))
     chosen = drawn.draw(st.lists(st.sampled_from([None, 7, 8, 12]), min_size=1, max_size=6))
     sequences = [
@@ -122,8 +131,8 @@ def test_any_mixture_of_adapters_in_any_cut_gives_the_logits_of_the_merged_model
         assert_same(torch.stack(logits[sequence.seat]), expected)
 
 
-def test_a_seat_forgets_the_adapter_of_its_last_tenant(world: World) -> None:
-    rig = world.rig()
+def test_a_seat_forgets_the_adapter_of_its_last_tenant(world: World, kernels: Kernels | None) -> None:
+    rig = world.rig(kernels)
     batch = Batch(rig.executor, rig.capacity.page_size, range(96))
     first = batch.sit(2, prompt(9, 1), adapter=7)
     batch.step((first, 9))
@@ -154,8 +163,27 @@ def test_a_step_without_adapters_never_asks_the_kernels_for_low_rank_products(
     assert calls == [1] * 4  # qkv and gate-up of two layers; the other two adapters are not in this batch
 
 
-def test_a_sequence_with_an_adapter_that_is_not_loaded_fails_its_step(world: World) -> None:
-    rig = world.rig()
+def test_adapters_come_and_go_while_a_sequence_of_the_base_goes_on(world: World, kernels: Kernels | None) -> None:
+    """One takes the place and the number of another one."""
+    rig = world.rig(kernels)
+    batch = Batch(rig.executor, rig.capacity.page_size, range(96))
+    base = batch.sit(0, prompt(9, 1))
+    batch.step((base, 9))
+    loaded = dict(rig.adapters)
+    rig.adapters.clear()
+    for adapter in (8, 12, 7, 8):
+        rig.adapters[5] = loaded[adapter]
+        adapted = batch.sit(1, prompt(9, adapter), adapter=5)
+        batch.step((base, 1), (adapted, 9))
+        assert_same(rig.logits[1:], world.expected(adapter, adapted.tokens[:-1])[-1:])
+        batch.leave(adapted)
+        batch.step((base, 1))
+        del rig.adapters[5]
+    assert base.output == world.expected(BASE, base.tokens[:-1])[8:].argmax(-1).tolist()
+
+
+def test_a_sequence_with_an_adapter_that_is_not_loaded_fails_its_step(world: World, kernels: Kernels | None) -> None:
+    rig = world.rig(kernels)
     batch = Batch(rig.executor, rig.capacity.page_size, range(96))
     stranger: Running = batch.sit(0, prompt(5, 1), adapter=99)
     with pytest.raises(ValueError, match=r"adapter 99.*\[7, 8, 12\]"):

@@ -39,14 +39,11 @@ static inline __attribute__((always_inline)) void add_quad(const Format *format,
 }
 
 static inline vfloat from_integers(__m512i v) { return __builtin_convertvector((vint)v, vfloat); }
+#ifdef LIMELIGHT_EMULATE /* SIMDe does not have all conversions */
 static inline vfloat load_halves(const uint8_t *from) {
-#ifdef LIMELIGHT_EMULATE /* SIMDe has no _mm512_cvtph_ps */
     const __m256 halves[2] = {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from)),
                               _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 16)))};
     return vload((const float *)halves);
-#else
-    return (vfloat)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
-#endif
 }
 static inline vfloat load_small(const uint8_t *from) { /* signed bytes */
     typedef int8_t bytes __attribute__((vector_size(LANES)));
@@ -54,5 +51,13 @@ static inline vfloat load_small(const uint8_t *from) { /* signed bytes */
     memcpy(&v, from, sizeof v);
     return __builtin_convertvector(__builtin_convertvector(v, vint), vfloat);
 }
+#else
+static inline vfloat load_halves(const uint8_t *from) {
+    return (vfloat)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+}
+static inline vfloat load_small(const uint8_t *from) { /* signed bytes */
+    return from_integers(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+}
+#endif
 
 #endif

@@ -16,8 +16,12 @@
 
 #define FEW_ROWS 4
 #define AHEAD_BYTES 1280 /* how far the reading of a panel is ahead of its use */
-#define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
+#ifdef LIMELIGHT_EMULATE /* would take minutes to compile */
+#define UNROLL
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* Steps are groups of 32 inputs, or single inputs of floats. `ahead` is what to fetch into the cache meanwhile, or NULL;
    if the product `continues`, its sums so far are in `out`. */

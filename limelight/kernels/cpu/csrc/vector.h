@@ -122,10 +122,16 @@ static inline float from_bfloat16(uint16_t value) {
     return result;
 }
 static inline vfloat vload_bfloat16(const uint16_t *from) {
+#if defined(LIMELIGHT_AVX512) && !defined(LIMELIGHT_EMULATE)
+    return (vfloat)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16);
+#elif defined(LIMELIGHT_AVX2)
+    return (vfloat)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)), 16);
+#else
     typedef uint16_t half __attribute__((vector_size(LANES * 2)));
     half v;
     memcpy(&v, from, sizeof v);
     return (vfloat)(__builtin_convertvector(v, vint) << 16);
+#endif
 }
 static inline vfloat vload_bfloat16_part(const uint16_t *from, int count) { /* the other lanes are 0 */
     uint16_t lanes[LANES] = {0};

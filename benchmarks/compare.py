@@ -12,7 +12,6 @@ itself are measured against their limits. Exit code: 1 if a target was missed.
 import argparse
 import dataclasses
 import json
-import os
 import random
 import subprocess
 import sys
@@ -42,6 +41,7 @@ from benchmarks.workloads import (
 )
 from limelight.bench.bandwidth import read_bandwidth
 from limelight.config import EngineConfig
+from limelight.kernels.cpu.features import usable_cores
 from limelight.models.hub.names import embedded_model
 from limelight.models.inspection import inspect_model
 
@@ -180,7 +180,7 @@ def own_figures(options: argparse.Namespace) -> list[Row]:
                 rows.append(at_least("a known prompt with a new last line", cold / warm, "x faster", 10.0))
             if "context" in options.own:
                 added = next(workload for workload in WORKLOADS if workload.key == "context")
-                bandwidth = read_bandwidth(os.cpu_count() or 1)
+                bandwidth = read_bandwidth(usable_cores())
                 floor_ms = (CONTEXT - SHORT) * kv_bytes / bandwidth * 1000
                 value = best(options, lambda: added.measure(side, draw))
                 rows.append(limited(f"{added.title} / reading its KV", value / floor_ms, "x", 1.3))

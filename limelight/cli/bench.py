@@ -2,33 +2,25 @@
 
 import argparse
 import asyncio
-import json
 import shlex
-import sys
-import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from limelight import __version__
-from limelight.bench.figures import WIDTH, Figures, figures, row, table
+from limelight.bench.figures import WIDTH, figures, row, table
 from limelight.bench.offline import OfflineLoad, generate_all, latency_figures, throughput_figures
-from limelight.bench.plots.drawing import Drawing, check_plot, write_plot
-from limelight.bench.plots.runs import plot_batches, plot_requests, plot_starts
-from limelight.bench.request_result import RequestResult
+from limelight.bench.plots.runs import plot_batches, plot_passes, plot_starts
 from limelight.bench.serving import ServingLoad, drive, started_server
 from limelight.bench.startup import Start, measure_start, startup_figures
 from limelight.bench.target import Target, chosen_model
+from limelight.cli.bench_output import about, check_output, count_result, draw, draw_requests, progress_bar, tell
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.settings import engine_config
-from limelight.cli.terminal import interruptible_by_the_system, printable, say
+from limelight.cli.terminal import interruptible_by_the_system, say
 from limelight.engine import Engine, ModelLoader
 from limelight.errors import ConfigError
 
-SHOWN_ERRORS = 3
 DEFAULT_CONCURRENCY = 8
 
 T = TypeVar("T")
@@ -40,17 +32,14 @@ def bench(options: argparse.Namespace, loader: ModelLoader | None) -> int:
     Raises:
         LimelightError: options that do not go together, nothing answers, or the model cannot be loaded.
     """
-    if options.plot is not None:
-        check_plot(options.plot)
-    if options.json not in (None, "-") and not Path(options.json).absolute().parent.is_dir():
-        raise ConfigError(f"--json {options.json}: there is no folder {Path(options.json).absolute().parent}")
+    check_output(options)
     if options.benchmark == "serve":
         return _serve(options)
     if options.benchmark == "throughput":
         return _run(_throughput(options, loader))
     if options.benchmark == "latency":
         return _run(_latency(options, loader))
-    return _startup(options)
+    return _startup(options) if options.benchmark == "startup" else _kernels(options, loader)
 
 
 # ---- serve
@@ -74,10 +63,10 @@ async def _drive(options: argparse.Namespace, load: ServingLoad, target: Target)
     if options.warmup:
         changed = {"num_prompts": options.warmup, "seed": load.seed + 1, "request_rate": None}
         await drive(target, model, ServingLoad(**{**_fields(load), **changed}), lambda _: None)
-    with _progress(options, load.num_prompts) as bar:
-        results, duration = await drive(target, model, load, lambda result: _count(bar, result))
+    with progress_bar(options, load.num_prompts) as bar:
+        results, duration = await drive(target, model, load, lambda result: count_result(bar, result))
     measured = {
-        **_about("serve", model),
+        **about("serve", model),
         "num_prompts": load.num_prompts,
         "max_concurrency": load.concurrency,
         "request_rate": load.request_rate,
@@ -89,7 +78,7 @@ async def _drive(options: argparse.Namespace, load: ServingLoad, target: Target)
         "seed": load.seed,
         **figures(results, duration, options.percentiles, dict(options.goodput)),
     }
-    _tell(options, measured, table(measured, "Serving Benchmark Result", options.percentiles))
+    tell(options, measured, table(measured, "Serving Benchmark Result", options.percentiles))
     if measured["num_estimated"]:
         say("the server tells no usage: prompts are counted as they were asked for, and an event as one token")
     at_once = f"{load.concurrency} at once" if load.concurrency else "no limit at once"
@@ -97,7 +86,7 @@ async def _drive(options: argparse.Namespace, load: ServingLoad, target: Target)
     subtitle = (
         f"{load.num_prompts} requests, {at_once}{rate}, {load.prefix_len + load.input_len} {measured['prompt_kind']} in"
     )
-    _draw_requests(options, results, measured, f"{subtitle}, {load.output_len} tokens out")
+    draw_requests(options, results, measured, f"{subtitle}, {load.output_len} tokens out")
     return 0 if measured["completed"] else 1
 
 
@@ -108,10 +97,10 @@ async def _throughput(options: argparse.Namespace, loader: ModelLoader | None) -
     load = _offline_load(options, options.num_prompts, options.prefix_len)
     engine = await _started(options, loader)
     try:
-        with _progress(options, load.num_prompts) as bar:
-            results, duration = await generate_all(engine, load, lambda result: _count(bar, result))
+        with progress_bar(options, load.num_prompts) as bar:
+            results, duration = await generate_all(engine, load, lambda result: count_result(bar, result))
         measured = {
-            **_about("throughput", engine.model_name),
+            **about("throughput", engine.model_name),
             "input_len": load.input_len,
             "output_len": load.output_len,
             "prefix_len": load.prefix_len,
@@ -120,9 +109,9 @@ async def _throughput(options: argparse.Namespace, loader: ModelLoader | None) -
         }
     finally:
         await engine.stop()
-    _tell(options, measured, table(measured, "Throughput Benchmark Result"))
+    tell(options, measured, table(measured, "Throughput Benchmark Result"))
     size = f"{load.prefix_len + load.input_len} tokens in, {load.output_len} out"
-    _draw_requests(options, results, measured, f"{load.num_prompts} prompts, {size}")
+    draw_requests(options, results, measured, f"{load.num_prompts} prompts, {size}")
     return 0 if measured["completed"] else 1
 
 
@@ -130,7 +119,7 @@ async def _latency(options: argparse.Namespace, loader: ModelLoader | None) -> i
     engine = await _started(options, loader)
     batches = []
     try:
-        with _progress(options, options.iterations) as bar:
+        with progress_bar(options, options.iterations) as bar:
             for number in range(-options.warmup, options.iterations):
                 load = _offline_load(options, options.batch_size, 0, seed=options.seed + number)
                 batch = await generate_all(engine, load)
@@ -141,7 +130,7 @@ async def _latency(options: argparse.Namespace, loader: ModelLoader | None) -> i
     finally:
         await engine.stop()
     measured = {
-        **_about("latency", model),
+        **about("latency", model),
         "batch_size": options.batch_size,
         "input_len": options.input_len,
         "output_len": options.output_len,
@@ -153,10 +142,10 @@ async def _latency(options: argparse.Namespace, loader: ModelLoader | None) -> i
     lines += [row(f"P{name} (s):", seconds) for name, seconds in measured["percentiles"].items()]
     lines += [row("Output token throughput (tok/s):", measured["output_throughput"])]
     lines += [row(f"Mean {name.upper()} (ms):", measured[f"mean_{name}_ms"]) for name in ("ttft", "tpot")]
-    _tell(options, measured, "\n".join([*lines, "=" * WIDTH]))
+    tell(options, measured, "\n".join([*lines, "=" * WIDTH]))
     size = f"{options.batch_size} prompts of {options.input_len} tokens, {options.output_len} out"
     subtitle = f"batches of {size} · mean {measured['avg_latency']:.3f} s"
-    _draw(options, lambda title: plot_batches(measured["latencies"], title, subtitle), measured)
+    draw(options, lambda title: plot_batches(measured["latencies"], title, subtitle), measured)
     return 0 if measured["completed"] else 1
 
 
@@ -191,13 +180,13 @@ def _startup(options: argparse.Namespace) -> int:
     arguments = [*([options.model] if options.model else []), *shlex.split(options.serve_args)]
     arguments += ["--revision", options.revision] if options.revision else []
     starts: list[Start] = []
-    with _progress(options, options.starts) as bar:
+    with progress_bar(options, options.starts) as bar:
         for number in range(-options.warmup, options.starts):
             start = measure_start(arguments, options.api_key)
             if number >= 0:
                 starts.append(start)
                 bar.update()
-    measured = {**_about("startup", options.model or "the default model"), **startup_figures(starts)}
+    measured = {**about("startup", options.model or "the default model"), **startup_figures(starts)}
     lines = [f"{' Startup Benchmark Result ':=^{WIDTH}}", row("Starts:", len(starts))]
     for name, label in (("ready_seconds", "until ready"), ("first_token_seconds", "until the first token")):
         lines += [
@@ -206,22 +195,43 @@ def _startup(options: argparse.Namespace) -> int:
         ]
     lines.append(f"{'Mean of each part':-^{WIDTH}}")
     lines += [row(f"{part} (s):", seconds) for part, seconds in measured["parts_seconds"].items()]
-    _tell(options, measured, "\n".join([*lines, "=" * WIDTH]))
+    tell(options, measured, "\n".join([*lines, "=" * WIDTH]))
     subtitle = f"{len(starts)} starts · first token after {measured['mean_first_token_seconds']:.2f} s on average"
-    _draw(options, lambda title: plot_starts(starts, title, subtitle), measured)
+    draw(options, lambda title: plot_starts(starts, title, subtitle), measured)
     return 0
 
 
-# ---- what all share
+# ---- kernels
 
 
-def _about(benchmark: str, model: str) -> Figures:
-    return {
-        "benchmark": benchmark,
-        "date": time.strftime("%Y%m%d-%H%M%S"),
-        "limelight_version": __version__,
-        "model_id": model,
-    }
+def _kernels(options: argparse.Namespace, loader: ModelLoader | None) -> int:
+    from limelight.bench import kernels  # imports torch
+
+    progress = LoadingProgress()
+    with progress_bar(options, len(kernels.DECODE_ROWS) + len(kernels.PREFILL_ROWS)) as bar:
+        try:
+            found = kernels.kernel_figures(
+                engine_config(options),
+                progress,
+                options.context,
+                options.repeats,
+                lambda: _passed(bar, progress),
+                loader,
+            )
+        finally:
+            progress.close()
+    measured = {**about("kernels", found["model_id"]), **found}
+    lines = [f"{' Kernels Benchmark Result ':=^{WIDTH}}", *kernels.lines(measured), "=" * WIDTH]
+    tell(options, measured, "\n".join(lines))
+    roof = f"{found['memory_gb_per_second']:.1f} GB/s, {found['product_gop_per_second']:.0f} Gop/s int8"
+    subtitle = f"{found['variant']}, {found['num_threads']} threads, context {found['context']} · {roof}"
+    draw(options, lambda title: plot_passes(found["passes"], title, subtitle), measured)
+    return 0
+
+
+def _passed(bar: tqdm, progress: LoadingProgress) -> None:
+    progress.close()
+    bar.update()
 
 
 def _fields(load: ServingLoad) -> dict[str, Any]:
@@ -235,43 +245,3 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
-
-
-@contextmanager
-def _progress(options: argparse.Namespace, total: int) -> Iterator[tqdm]:
-    """A bar on a terminal that was not told to be quiet."""
-    with tqdm(total=total, disable=options.quiet or not sys.stderr.isatty(), dynamic_ncols=True) as bar:
-        yield bar
-
-
-def _count(bar: tqdm, result: RequestResult) -> None:
-    bar.update()
-    if result.error is not None:
-        bar.set_postfix_str("some have failed", refresh=False)
-
-
-def _tell(options: argparse.Namespace, measured: Figures, shown: str) -> None:
-    """Prints the table, or JSON instead where that goes to standard output; then the first errors."""
-    text = json.dumps(measured, indent=1)
-    if options.json == "-":
-        print(text)
-    else:
-        print(printable(shown))
-        if options.json is not None:
-            Path(options.json).write_text(f"{text}\n", encoding="utf-8")
-    errors: dict[str, int] = measured.get("errors", {})
-    for error, count in list(errors.items())[:SHOWN_ERRORS]:
-        say(printable(f"failed: {error}{f' ({count} times)' if count > 1 else ''}"))
-    if len(errors) > SHOWN_ERRORS:
-        say(f"failed: {len(errors) - SHOWN_ERRORS} other kinds of errors, in --json")
-
-
-def _draw_requests(options: argparse.Namespace, results: list[RequestResult], measured: Figures, subtitle: str) -> None:
-    told = f"{measured['output_throughput']:.1f} output tokens/s · TTFT {measured['mean_ttft_ms']:.0f} ms"
-    subtitle = f"{subtitle} · {told} · TPOT {measured['mean_tpot_ms']:.1f} ms"
-    _draw(options, lambda title: plot_requests(results, measured["duration"], title, subtitle), measured)
-
-
-def _draw(options: argparse.Namespace, draw: Callable[[str], Drawing], measured: Figures) -> None:
-    if options.plot is not None:
-        write_plot(draw(f"limelight bench {measured['benchmark']}: {measured['model_id']}"), options.plot)

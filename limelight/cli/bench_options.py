@@ -36,6 +36,18 @@ examples:
   limelight bench latency ./my-model --batch-size 1 --iterations 20 --json -
 """
 
+KERNELS_EXAMPLES = """\
+examples:
+  limelight bench kernels
+  limelight bench kernels ./my-model --context 4096 --max-num-batched-tokens 512 --json -
+
+Times the operations of decode steps with 1, 8 and 32 rows and of prefills with 128 and 512 tokens, each as the fastest
+of --repeats. The roof is measured in the same run, before and after: memory that all threads read, and the int8 product
+of one matrix that stays in the cache. Products take at least the time to read all weights, or to multiply; attention
+that to read what it sees (in a prefill it computes far longer, and has no roof here). On a machine that others use,
+too, the roof may come out too low.
+"""
+
 STARTUP_EXAMPLES = """\
 examples:
   limelight bench startup
@@ -73,6 +85,7 @@ def bench_commands(commands: Any, environment: Mapping[str, str], formatter: typ
     add("throughput", "Run many prompts through the engine in this process.", THROUGHPUT_EXAMPLES, _throughput_options)
     add("latency", "Run one batch of prompts again and again in this process.", LATENCY_EXAMPLES, _latency_options)
     add("startup", "Time the start of a server to its first token.", STARTUP_EXAMPLES, _startup_options)
+    add("kernels", "Time the operations of a recorded pass, by kind.", KERNELS_EXAMPLES, _kernels_options)
 
 
 def _serve_options(parser: argparse.ArgumentParser) -> None:
@@ -192,6 +205,13 @@ def _startup_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--serve-args", default="", metavar="ARGS", help="further options of `limelight serve`, in one string"
     )
+
+
+def _kernels_options(parser: argparse.ArgumentParser) -> None:
+    model_options(parser)
+    parser.add_argument("--context", type=_count, default=128, metavar="N", help="tokens before a decoded one")
+    parser.add_argument("--repeats", type=_count, default=10, metavar="N", help="how often each step is timed")
+    engine_options(parser)
 
 
 def _prompt_options(group: Any, *, num_prompts: int) -> None:

@@ -59,6 +59,10 @@ class RecordedStepExecutor:
     """See `StepExecutor`. Owns weights, KV pool, seats, the recorded pass and its threads.
 
     `submit` runs the step to its end.
+
+    Attributes:
+        library: the compiled kernels.
+        num_threads: that run a step.
     """
 
     def __init__(
@@ -83,6 +87,8 @@ class RecordedStepExecutor:
         Raises:
             MemoryError: memory or threads cannot be had.
         """
+        self.library = kernels.library
+        self.num_threads = num_threads
         self._vocab_size = vocab_size
         self._buffers = StepBuffers(limits)
         self._seats = RecordedSeats(self._buffers, vocab_size)
@@ -120,6 +126,20 @@ class RecordedStepExecutor:
         drawn = iter(self._read(step.number, drawing, wanted))
         result = tuple([next(drawn) if chunk.sample else None for chunk in step.chunks])
         return lambda: result
+
+    def profile(self, step: Step) -> list[tuple[str, float]]:
+        """Run a step, one operation after the other; name of each, and the seconds that it took. Nothing is drawn from
+        the result: the seats keep their last tokens.
+
+        Raises:
+            ValueError, MemoryError, RuntimeError: as `submit`.
+        """
+        if self._program is None:
+            raise RuntimeError(f"step {step.number} was submitted after close()")
+        self._apply_deltas(step)
+        self._recorded_adapters.fill(step.chunks, self._seats.adapters, self._adapters)
+        self._seats.place(step.chunks)
+        return self._program.profile(self._pool)
 
     def close(self) -> None:
         """Let go of weights, pages and threads."""

@@ -8,7 +8,7 @@ import pytest
 
 from limelight.bench.plots.drawing import BLUE, RED, Drawing, check_plot, write_plot
 from limelight.bench.plots.panel import percentile, shown, ticks
-from limelight.bench.plots.runs import MOST_ROWS, plot_batches, plot_requests, plot_starts
+from limelight.bench.plots.runs import MOST_ROWS, plot_batches, plot_passes, plot_requests, plot_starts
 from limelight.bench.request_result import RequestResult
 from limelight.bench.startup import Start
 from limelight.errors import ConfigError
@@ -65,6 +65,14 @@ def test_batches_and_starts_can_be_drawn() -> None:
     assert len([element for element in root.iter() if element.get("fill") == BLUE]) == 2
     starts = [Start(1.0, 1.5, {"import": 1.0, "load": 0.5}), Start(2.0, 2.5, {"import": 2.0, "load": 0.0, "more": 0.5})]
     assert {"import: 1.50 s", "load: 0.25 s", "more: 0.25 s", "2.50 s"} <= texts(parsed(plot_starts(starts, "t", "s")))
+
+
+def test_passes_can_be_drawn_and_small_kinds_are_others() -> None:
+    kinds = {"linear": {"share": 0.9}, "attend": {"share": 0.097}, "embed": {"share": 0.003}}
+    one = {"name": "decode, 1 row", "ms": 12.5, "roofline_share": 1.2, "kinds": kinds}
+    shown_texts = texts(parsed(plot_passes([one], "t", "s")))
+    assert {"decode, 1 row: 12.5 ms", "linear", "attend", "others"} <= shown_texts
+    assert "embed" not in shown_texts
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.0, 48.3), (0.5, 12.5), (0.0, 1e-4), (0.0, 123456.0)])

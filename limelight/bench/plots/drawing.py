@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from limelight.errors import ConfigError
 
-INK, FAINT, GRID, PAPER = "#1f2933", "#66727f", "#e4e8ec", "#ffffff"
+INK, FAINT, PALE, GRID, PAPER = "#1f2933", "#66727f", "#c5cdd5", "#e4e8ec", "#ffffff"
 BLUE, AMBER, RED = "#2f6fb3", "#f2b34c", "#d1495b"
 SERIES = ("#2f6fb3", "#f2b34c", "#3f9c7f", "#d1495b", "#8663a5", "#7b8794", "#57b8d0", "#b5793a", "#a3b84a", "#c97fa8")
 FONT = "Inter, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"

@@ -1,8 +1,9 @@
 """Pictures of what ran: requests over time, batches, starts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from limelight.bench.plots.drawing import AMBER, BLUE, FAINT, RED, SERIES, Drawing
+from limelight.bench.plots.drawing import AMBER, BLUE, FAINT, INK, PALE, RED, SERIES, Drawing
 from limelight.bench.plots.panel import AXIS_SPACE, MARGIN, Panel, histogram, legend, shown
 from limelight.bench.request_result import RequestResult
 from limelight.bench.startup import Start
@@ -13,6 +14,7 @@ MOST_ROWS = 240
 LARGEST_ROW = 14.0
 ROWS_HEIGHT = 320.0
 NUM_BINS = 80
+SMALL_SHARE = 0.005
 SMALL_HEIGHT = 130.0
 
 
@@ -75,6 +77,31 @@ def plot_starts(starts: Sequence[Start], title: str, subtitle: str) -> Drawing:
         drawing.text(panel.left + 18, y, f"{part}: {mean:.2f} s", size=12)
         y += 20
     drawing.height = y + 16
+    return drawing
+
+
+def plot_passes(passes: Sequence[Mapping[str, Any]], title: str, subtitle: str) -> Drawing:
+    """Each pass (`kernels.pass_figures`) as a bar of its kinds of operations, with a mark for its roofline."""
+    drawing = _titled(title, subtitle)
+    box = (AXIS_SPACE, 110.0, INNER, 62.0 * len(passes))
+    panel = Panel(drawing, "Share of each kind of operation", box, (0.0, 100.0), None, "percent of the pass")
+    kinds = dict.fromkeys(
+        kind for one in passes for kind, entry in one["kinds"].items() if entry["share"] >= SMALL_SHARE
+    )
+    colors = dict(zip(kinds, SERIES * (len(kinds) // len(SERIES) + 1), strict=False))
+    for number, one in enumerate(passes):
+        y = panel.top + 62 * number + 26
+        drawing.text(panel.left, y - 7, f"{one['name']}: {shown(one['ms'])} ms", size=12)
+        begin = 0.0
+        for kind, entry in one["kinds"].items():
+            end = begin + entry["share"] * 100
+            drawing.rect(panel.x(begin), y, panel.x(end) - panel.x(begin), 24, colors.get(kind, PALE))
+            begin = end
+        x = panel.x(one["roofline_share"] * 100)
+        drawing.line(x, y - 3, x, y + 27, INK, width=2)
+    legend(drawing, AXIS_SPACE + INNER, panel.top - 12, [*colors.items(), ("others", PALE)])
+    drawing.text(panel.left, panel.bottom + 34, "| the least time that memory and the int8 product allow", size=11)
+    drawing.height = panel.bottom + 56
     return drawing
 
 

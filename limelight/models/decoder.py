@@ -47,8 +47,8 @@ def weights_bytes(
         kept = dtype if kept_as is None else kept_as(name)
         if name == EMBEDDING:
             num_bytes += kernels.embedding_bytes((shape[0], shape[1]), kept, is_head=spec.tie_word_embeddings)
-        elif len(shape) == 2 and name.endswith(".weight"):
-            num_bytes += kernels.packed_bytes((shape[0], shape[1]), kept)
+        elif len(shape) > 1 and name.endswith(".weight"):
+            num_bytes += math.prod(shape[:-2]) * kernels.packed_bytes((shape[-2], shape[-1]), kept)
         else:
             num_bytes += math.prod(shape) * dtype.itemsize
     return num_bytes

@@ -65,9 +65,9 @@ def _expert_weights(builder: LayerBuilder) -> ExpertWeights:
         return builder.parameters.plain(f"{prefix}.{name}.bias") if spec.mlp_bias else None
 
     return ExpertWeights(
-        read_gate=lambda: builder.parameters.plain(f"{prefix}.gate_proj.weight"),
-        read_up=lambda: builder.parameters.plain(f"{prefix}.up_proj.weight"),
-        read_down=lambda: builder.parameters.plain(f"{prefix}.down_proj.weight"),
+        read_gate=lambda: builder.parameters.matrix(f"{prefix}.gate_proj.weight"),
+        read_up=lambda: builder.parameters.matrix(f"{prefix}.up_proj.weight"),
+        read_down=lambda: builder.parameters.matrix(f"{prefix}.down_proj.weight"),
         gate_bias=bias("gate_proj"),
         up_bias=bias("up_proj"),
         down_bias=bias("down_proj"),

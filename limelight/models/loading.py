@@ -100,7 +100,7 @@ def warm_up(executor: StepExecutor, capacity: Capacity) -> None:
     The seat is released and the page is free again: a sequence writes a slot before it reads it.
     """
     taken = SeatTaken(seat=0, sampling=SeatSampling(temperature=1.0), num_prompt_tokens=1)
-    length = min(capacity.page_size, capacity.max_model_len) - 1
+    length = min(capacity.page_size, capacity.max_model_len, capacity.max_num_batched_tokens + 1) - 1
     prefill = Chunk(seat=0, start=0, num_tokens=length, token_ids=(0,) * length, new_pages=(0,), sample=True)
     decode = Chunk(seat=0, start=length, num_tokens=1, token_ids=None, sample=True)
     executor.submit(Step(number=0, chunks=(prefill,), taken=(taken,)))()

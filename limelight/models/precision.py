@@ -63,7 +63,7 @@ def choose_dtype(name: str, stored: str, device: torch.device) -> torch.dtype:
 def precision_note(setting: str, precision: Precision, stored: str) -> str:
     """What is computed in and why, for people."""
     computed = precision.title
-    if precision.weights == precision.values:
+    if precision == Precision.uniform(precision.values):
         reason = (
             "as dtype says" if setting != "auto" else "the default on the CPU" if computed != stored else "as stored"
         )

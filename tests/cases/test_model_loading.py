@@ -59,7 +59,8 @@ def edit_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]
 def greedy(folder: Path, num_tokens: int = 20, **options: Any) -> tuple[list[int], list[str]]:
     """The most likely tokens after the prompt, and what was reported while loading."""
     reports: list[str] = []
-    config = EngineConfig(model=str(folder), device="cpu", kv_cache_bytes=2**20, page_size=8, **options)
+    settings = {"dtype": "float32", **options}
+    config = EngineConfig(model=str(folder), device="cpu", kv_cache_bytes=2**20, page_size=8, **settings)
     loaded = load_model(config, lambda what, fraction: reports.append(what))
     batch = Batch(loaded.executor, 8, range(loaded.capacity.num_pages))
     return batch.generate(batch.sit(0, PROMPT), num_tokens), reports
@@ -319,12 +320,12 @@ def bytes_of(engine: Engine, tokens: list[int]) -> bytes:
         ({"dtype": "float16"}, "float16"),
     ],
 )
-def test_on_the_cpu_the_default_is_float32_and_a_line_says_so(
+def test_torch_computes_in_float32_on_the_cpu_unless_told_and_a_line_says_so(
     fields: dict[str, Any], meant: str, tmp_path: Path
 ) -> None:
     save_folder(tmp_path, dtype=torch.bfloat16)
     edit_config(tmp_path, **fields)
-    tokens, reports = greedy(tmp_path, 50)
+    tokens, reports = greedy(tmp_path, 50, dtype="auto", cpu_kernels="reference")
     assert tokens == greedy_in_transformers(tmp_path, 50)
     line = next(line for line in reports if line.startswith("computing in float32"))
     assert line.endswith("as stored" if meant == "float32" else f"the weights are meant for {meant}")
@@ -333,6 +334,24 @@ def test_on_the_cpu_the_default_is_float32_and_a_line_says_so(
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_dtype_that_is_asked_for_is_used(dtype: str, tmp_path: Path) -> None:
     save_folder(tmp_path)
-    tokens, reports = greedy(tmp_path, 5, dtype=dtype)
+    tokens, reports = greedy(tmp_path, 5, dtype=dtype, cpu_kernels="reference")
     assert len(tokens) == 5
     assert f"computing in {dtype}, as dtype says; the weights are meant for float32" in reports
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kv", "quantize", "weights"),
+    [
+        ("auto", "bfloat16", "auto", "as stored"),
+        ("float32", "float32", "auto", "as stored"),
+        ("float16", "float16", "none", "in float16"),
+        ("auto", "bfloat16", "none", "in float32"),
+    ],
+)
+def test_kernels_in_c_compute_in_float32_and_a_line_says_what_is_kept_how(
+    dtype: str, kv: str, quantize: str, weights: str, tmp_path: Path
+) -> None:
+    save_folder(tmp_path, dtype=torch.bfloat16)
+    tokens, reports = greedy(tmp_path, 5, dtype=dtype, quantize=quantize)
+    assert len(tokens) == 5
+    assert f"computing in float32; weights {weights}, keys and values in {kv}" in reports

@@ -20,6 +20,7 @@ from limelight.models.safetensors.checkpoint import SafetensorsCheckpoint
 from limelight.models.safetensors.mxfp4_experts import mxfp4_experts
 from limelight.models.safetensors.stacked_experts import stacked_experts
 from limelight.models.spec import ModelSpec
+from limelight.models.stored_blocks import StoredBlocks
 from limelight.models.wording import listed
 
 HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
@@ -59,6 +60,10 @@ class Checkpoint(Protocol):
 
     def dtype(self, name: str) -> torch.dtype:
         """What `tensor` gives for a name, without reading it."""
+        ...
+
+    def blocks(self, name: str) -> StoredBlocks | None:
+        """What `tensor` gives as it is stored, if that is in blocks."""
         ...
 
     def tensor(self, name: str) -> Tensor:

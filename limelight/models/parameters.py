@@ -7,7 +7,6 @@ from limelight.errors import CheckpointError
 from limelight.kernels.interface import Kernels, StoredTensor
 from limelight.models.checkpoint import Checkpoint, check_finite
 from limelight.models.gguf.blocks import PLAIN, has_finite_scales
-from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.precision import Precision
 
 
@@ -36,8 +35,9 @@ class Parameters:
         kept = self.kept_as(name)
         if isinstance(kept, torch.dtype):
             return self._checked(self._tensor(name, kept).to(self._kernels.device, kept), name)
-        assert isinstance(self._checkpoint, GgufCheckpoint), "only GGUF files hold blocks that kernels take"
-        stored = self._checkpoint.stored(name)
+        blocks = self._checkpoint.blocks(name)
+        assert blocks is not None, "matrices are kept in blocks that the checkpoint has"
+        stored = blocks.read()
         if not has_finite_scales(stored.format, stored.rows):
             raise CheckpointError(
                 f"{self._source}: {name} holds {stored.format} blocks whose scales are not finite; download it again"
@@ -49,12 +49,12 @@ class Parameters:
         weights = self._precision.weights
         if weights is not None:
             return weights
-        if not isinstance(self._checkpoint, GgufCheckpoint):
+        blocks = self._checkpoint.blocks(name)
+        if blocks is None:
             return self._checkpoint.dtype(name)
-        stored = self._checkpoint.format(name)
-        if stored in PLAIN:
-            return PLAIN[stored]
-        return stored if stored in self._kernels.stored_formats else torch.float32
+        if blocks.format in PLAIN:
+            return PLAIN[blocks.format]
+        return blocks.format if blocks.format in self._kernels.stored_formats else self._checkpoint.dtype(name)
 
     @property
     def _source(self) -> str:
@@ -62,8 +62,9 @@ class Parameters:
 
     def _tensor(self, name: str, dtype: torch.dtype) -> Tensor:
         """Plain numbers of a GGUF file are shared with it, instead of expanded to float32 first."""
-        if isinstance(self._checkpoint, GgufCheckpoint) and PLAIN.get(self._checkpoint.format(name)) == dtype:
-            stored = self._checkpoint.stored(name)
+        blocks = self._checkpoint.blocks(name)
+        if blocks is not None and PLAIN.get(blocks.format) == dtype:
+            stored = blocks.read()
             return stored.rows.view(dtype).reshape(stored.shape)
         return self._checkpoint.tensor(name)
 

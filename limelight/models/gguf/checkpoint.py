@@ -7,6 +7,7 @@ as they are.
 """
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from limelight.models.gguf.rope import FACTOR_TENSORS
 from limelight.models.gguf.spec import read_gguf_architecture, read_gguf_sampling_defaults, read_gguf_spec
 from limelight.models.gguf.tensor_names import LAYER_TENSOR, hugging_face_name
 from limelight.models.spec import MAX_HEAD_DIM
+from limelight.models.stored_blocks import StoredBlocks
 
 ROW_VECTOR = ".mlp.shared_expert_gate.weight"
 """End of the name of a matrix of one row, which GGUF stores as a vector."""
@@ -75,9 +77,9 @@ class GgufCheckpoint:
         """What `tensor` gives."""
         return torch.float32
 
-    def format(self, name: str) -> str:
-        """Name of the format that a tensor is stored in."""
-        return self._parts.tensors[self._gguf_names[name]].format.name
+    def blocks(self, name: str) -> StoredBlocks:
+        """A tensor as it is stored; plain numbers are blocks, too."""
+        return StoredBlocks(self._parts.tensors[self._gguf_names[name]].format.name, partial(self.stored, name))
 
     def tensor(self, name: str) -> torch.Tensor:
         """One tensor, float32."""

@@ -88,6 +88,9 @@ class QuantizedTensors:
         """What `tensor` gives, without reading it."""
         return torch.float32 if name in self._matrices else self._stored.dtype(name)
 
+    def blocks(self, name: str) -> None:
+        """No tensor is in blocks that kernels take."""
+
     def tensor(self, name: str) -> torch.Tensor:
         """One tensor on the CPU: a quantised matrix in float32, any other as it is stored.
 

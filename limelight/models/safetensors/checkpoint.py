@@ -88,6 +88,9 @@ class SafetensorsFiles:
         """What `tensor` gives, without reading it."""
         return TORCH_DTYPES.get(self.type(name), torch.float32)
 
+    def blocks(self, name: str) -> None:
+        """No tensor of a safetensors file has blocks of its own: formats made of several are views."""
+
     def packed(self, name: str) -> torch.Tensor:
         """One tensor of any type, for formats that know what its numbers mean; shares memory with the file.
 

@@ -1,4 +1,4 @@
-"""Experts of gpt-oss as its makers publish them: four-bit floats with a shared exponent (MXFP4), expanded when read.
+"""Experts of gpt-oss as its makers publish them: four-bit floats with a shared exponent (MXFP4), in blocks or expanded.
 
 OCP Microscaling Formats (MX) 1.0: blocks of 32 values E2M1, two to a byte, the first in the lower bits, and a power of
 two for each block. Stored are `experts.gate_up_proj_blocks` [experts, 2 * inner, blocks, 16] and `_scales` [experts,
@@ -7,21 +7,25 @@ two for each block. Stored are `experts.gate_up_proj_blocks` [experts, 2 * inner
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError
+from limelight.kernels.interface import StoredTensor
 from limelight.models.quantization.fp4 import E2M1, powers_of_two
 from limelight.models.safetensors.checkpoint import SafetensorsCheckpoint
 from limelight.models.safetensors.view import CheckpointView, PresentedTensor
+from limelight.models.stored_blocks import StoredBlocks
 
 if TYPE_CHECKING:
     from limelight.models.checkpoint import Checkpoint
 
 PART = re.compile(r"(model\.layers\.\d+\.mlp\.experts\.(?:gate_up|down)_proj)_(?:blocks|scales)")
 BLOCK_BYTES = 16
+FORMAT = "MXFP4"
+Made = TypeVar("Made")
 
 
 def mxfp4_experts(stored: SafetensorsCheckpoint) -> "Checkpoint":
@@ -45,7 +49,8 @@ def mxfp4_experts(stored: SafetensorsCheckpoint) -> "Checkpoint":
                 parts=(f"{name}_blocks", f"{name}_scales"),
                 shape=(experts, len(range(outputs)[rows]), inputs),
                 dtype=torch.bfloat16,
-                read=_reader(stored, name, rows),
+                read=_reader(stored, name, rows, expand),
+                blocks=StoredBlocks(FORMAT, _reader(stored, name, rows, in_blocks)),
             )
     return CheckpointView(stored, presented) if presented else stored
 
@@ -67,8 +72,24 @@ def expand(blocks: Tensor, scales: Tensor) -> Tensor:
     return expanded.view(experts, outputs, -1)
 
 
-def _reader(stored: SafetensorsCheckpoint, name: str, rows: slice) -> Callable[[], Tensor]:
-    return lambda: expand(stored.packed(f"{name}_blocks")[:, rows], stored.packed(f"{name}_scales")[:, rows])
+def in_blocks(blocks: Tensor, scales: Tensor) -> StoredTensor:
+    """The same tensors as blocks of a GGUF file: a byte of scale, then the codes, those of the first 16 values in the
+    lower bits and those of the last 16 in the upper ones.
+    """
+    experts, outputs, num_blocks, _ = blocks.shape
+    rows = torch.empty(experts, outputs, num_blocks, 1 + BLOCK_BYTES, dtype=torch.uint8)
+    rows[..., 0] = scales
+    for expert in range(experts):  # what is in the works stays small
+        first, last = blocks[expert, ..., : BLOCK_BYTES // 2], blocks[expert, ..., BLOCK_BYTES // 2 :]
+        rows[expert, ..., 1::2] = (first & 0x0F) | (last << 4)
+        rows[expert, ..., 2::2] = (first >> 4) | (last & 0xF0)
+    return StoredTensor(FORMAT, (experts, outputs, num_blocks * 2 * BLOCK_BYTES), rows.view(experts, -1))
+
+
+def _reader(
+    stored: SafetensorsCheckpoint, name: str, rows: slice, made: Callable[[Tensor, Tensor], Made]
+) -> Callable[[], Made]:
+    return lambda: made(stored.packed(f"{name}_blocks")[:, rows], stored.packed(f"{name}_scales")[:, rows])
 
 
 def _shape(stored: SafetensorsCheckpoint, name: str) -> tuple[int, int, int]:

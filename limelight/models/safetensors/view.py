@@ -13,6 +13,7 @@ from torch import Tensor
 
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.spec import ModelSpec
+from limelight.models.stored_blocks import StoredBlocks
 
 if TYPE_CHECKING:
     from limelight.models.checkpoint import Checkpoint
@@ -26,12 +27,14 @@ class PresentedTensor:
         parts: names of the stored tensors that it is made of; these are no longer presented themselves.
         shape, dtype: as presented.
         read: makes it, as `Checkpoint.tensor` does.
+        blocks: as `Checkpoint.blocks`.
     """
 
     parts: Collection[str]
     shape: tuple[int, ...]
     dtype: torch.dtype
     read: Callable[[], Tensor]
+    blocks: StoredBlocks | None = None
 
 
 class CheckpointView:
@@ -76,6 +79,11 @@ class CheckpointView:
         """What `tensor` gives, without reading it."""
         presented = self._presented.get(name)
         return self._stored.dtype(name) if presented is None else presented.dtype
+
+    def blocks(self, name: str) -> StoredBlocks | None:
+        """What `tensor` gives as it is stored, if that is in blocks."""
+        presented = self._presented.get(name)
+        return self._stored.blocks(name) if presented is None else presented.blocks
 
     def tensor(self, name: str) -> Tensor:
         """One tensor; see `Checkpoint`."""

@@ -11,11 +11,16 @@ from transformers import GptOssConfig
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from limelight.errors import CheckpointError
+from limelight.kernels.interface import StoredTensor
 from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
 from limelight.models.decoder import parameter_shapes
-from limelight.models.safetensors.mxfp4_experts import expand
+from limelight.models.gguf.blocks import to_float32
+from limelight.models.parameters import Parameters
+from limelight.models.precision import Precision
+from limelight.models.safetensors.mxfp4_experts import expand, in_blocks
 from tests.models.families.agreement import assert_agrees
-from tests.models.tiny_models import tiny_model
+from tests.models.sequences import Batch
+from tests.models.tiny_models import Rig, c_kernels, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 EXPERTS = "model.layers.0.mlp.experts"
@@ -37,6 +42,13 @@ def test_all_bytes_under_all_scales_mean_what_transformers_understands() -> None
 def test_experts_keep_their_places() -> None:
     blocks, scales = random_bytes(3, 6, 4, 16), random_bytes(3, 6, 4, low=120, high=130, seed=1)
     assert torch.equal(expand(blocks, scales), convert_moe_packed_tensors(blocks, scales).transpose(1, 2))
+
+
+def test_the_blocks_of_a_gguf_file_hold_the_same_values() -> None:
+    blocks, scales = random_bytes(3, 6, 4, 16), random_bytes(3, 6, 4, low=100, high=150, seed=1)
+    stored = in_blocks(blocks, scales)
+    values = to_float32(stored.rows, stored.format, stored.shape)
+    assert torch.equal(values, expand(blocks, scales).float())
 
 
 def packed_gpt_oss(folder: Path) -> Any:
@@ -79,6 +91,25 @@ def test_a_packed_model_agrees_with_transformers(tmp_path: Path) -> None:
         model.model.layers[0].mlp.experts.gate_up_proj[1, :, 1::2].T,
     )
     assert_agrees(model, checkpoint)
+
+
+def test_kernels_that_take_the_blocks_multiply_with_them(tmp_path: Path) -> None:
+    """Rows are int8 there, so logits agree in about two digits."""
+    packed_gpt_oss(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
+    in_c = c_kernels()
+    parameters = Parameters(checkpoint, in_c, Precision(values=torch.float32, kv=torch.float32, weights=None))
+    gate = parameters.matrix(f"{EXPERTS}.gate_proj.weight")
+    assert isinstance(gate, StoredTensor)
+    assert gate.format == "MXFP4"
+    logits = []
+    for rig in (Rig(checkpoint), Rig(checkpoint, kernels=in_c)):
+        batch = Batch(rig.executor, rig.capacity.page_size, range(16))
+        batch.step((batch.sit(0, list(range(40))), 40))
+        logits.append(rig.logits)
+    exact, rounded = logits
+    assert not torch.equal(exact, rounded)
+    assert (exact - rounded).norm() < 0.02 * exact.norm()
 
 
 def changed(folder: Path, changes: dict[str, torch.Tensor | None]) -> Checkpoint:

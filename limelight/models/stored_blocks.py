@@ -1,0 +1,18 @@
+"""Tensors that checkpoints hold in blocks of quantised numbers, for kernels that multiply with them as they are."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from limelight.kernels.interface import StoredTensor
+
+
+class StoredBlocks(NamedTuple):
+    """A tensor that is stored in blocks, not read yet.
+
+    Attributes:
+        format: name of the blocks' format.
+        read: gives them, sharing memory with the file where it can.
+    """
+
+    format: str
+    read: Callable[[], StoredTensor]

@@ -128,13 +128,14 @@ def at_least(title: str, value: float, unit: str, least: float) -> Row:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as text."""
-    lines = [f"{'':<42} {'Limelight':>10} {'':<9} {'peer':<24} {'value':>10} {'ratio':>7}  target"]
+    width = max(4, *(len(row.peer) for row in rows))
+    lines = [f"{'':<42} {'Limelight':>10} {'':<9} {'peer':<{width}} {'value':>10} {'ratio':>7}  target"]
     for row in rows:
         value = "" if row.peer_value is None else f"{row.peer_value:,.2f}"
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
         verdict = {True: "met", False: "MISSED", None: ""}[row.met]
         lines.append(
-            f"{row.title:<42} {row.limelight:>10,.2f} {row.unit:<9} {row.peer:<24} {value:>10} {ratio:>7}  "
+            f"{row.title:<42} {row.limelight:>10,.2f} {row.unit:<9} {row.peer:<{width}} {value:>10} {ratio:>7}  "
             f"{row.target:<9} {verdict}".rstrip()
         )
     return "\n".join(lines)

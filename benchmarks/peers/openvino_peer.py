@@ -38,7 +38,7 @@ def main(model: str) -> None:
                         for _ in output.generated_ids:
                             arrived(number)
 
-    answer_tasks(openvino_genai.__version__, generate)
+    answer_tasks(openvino_genai.__version__.partition("-")[0], generate)
 
 
 if __name__ == "__main__":

@@ -94,9 +94,11 @@ def table(figures: Figures, title: str, percentiles: Sequence[float] = (99.0,)) 
 
 
 def row(label: str, value: float | str) -> str:
-    """One line of a table."""
+    """One line of a table; a label that does not fit is cut off."""
     shown = value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
-    return f"{label:<{WIDTH - 14}} {shown:>13}"
+    width = WIDTH - 14
+    label = label if len(label) <= width else f"{label[: width - 3]}..."
+    return f"{label:<{width}} {shown:>13}"
 
 
 def _samples(done: Sequence[RequestResult]) -> dict[str, list[float]]:

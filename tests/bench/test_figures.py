@@ -2,7 +2,7 @@
 
 import pytest
 
-from limelight.bench.figures import figures, table
+from limelight.bench.figures import figures, row, table
 from limelight.bench.request_result import RequestResult
 
 NAMES_OF_VLLM = {"duration", "completed", "failed", "total_input_tokens", "total_output_tokens"}
@@ -82,3 +82,7 @@ def test_arrivals_are_counted_from_the_start_of_the_run() -> None:
     made.sent_seconds = 1.0
     assert made.arrivals_seconds == [1.25, 1.75, 2.0]
     assert made.latency_seconds == 1.0
+
+
+def test_lines_of_a_table_have_one_width() -> None:
+    assert {len(row(label, value)) for label in ("short", "long " * 30) for value in (1, 1.5, "text")} == {58}

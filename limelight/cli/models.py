@@ -57,17 +57,19 @@ def models(options: argparse.Namespace) -> int:
     if options.supported:
         _print_supported(as_json=options.json)
         return 0
+    progress = LoadingProgress()
     if options.model is None:
         if options.revision is not None:
             raise ConfigError("--revision is given without a MODEL; name one, or leave it out")
-        known = _all_known(engine_config(options))
+        known = _all_known(engine_config(options), progress)
         if options.json:
             _print_json(known)
         else:
             _print_list(known)
         return 0
     config = engine_config(options)
-    model = _one(options.model, options.revision, config)
+    model = _one(options.model, options.revision, config, progress)
+    progress.close()
     if options.json:
         _print_json(model)
     else:
@@ -75,20 +77,21 @@ def models(options: argparse.Namespace) -> int:
     return 0 if model.inspection.problem is None else 1
 
 
-def _all_known(config: EngineConfig) -> list[Known]:
+def _all_known(config: EngineConfig, progress: LoadingProgress) -> list[Known]:
     known = []
     embedded = embedded_model()
     if embedded is not None:
-        known.append(Known(name=None, path=str(embedded), inspection=inspect_model(embedded, config)))
-    known.extend(_inspected(model, config) for model in cached_models())
+        known.append(Known(name=None, path=str(embedded), inspection=inspect_model(embedded, config, progress)))
+    known.extend(_inspected(model, config, progress) for model in cached_models())
+    progress.close()
     return known
 
 
-def _inspected(model: CachedModel, config: EngineConfig) -> Known:
+def _inspected(model: CachedModel, config: EngineConfig, progress: LoadingProgress) -> Known:
     if model.is_adapter:
         inspection = Inspection(problem=None, format="LoRA adapter", stored_bytes=model.num_bytes)
     else:
-        inspection = inspect_model(model.path, config)
+        inspection = inspect_model(model.path, config, progress)
     return Known(
         name=model.name,
         revision=model.revision,
@@ -98,21 +101,22 @@ def _inspected(model: CachedModel, config: EngineConfig) -> Known:
     )
 
 
-def _one(model: str, revision: str | None, config: EngineConfig) -> Known:
+def _one(model: str, revision: str | None, config: EngineConfig, progress: LoadingProgress) -> Known:
     name = parse_name(model)
     if isinstance(name, Path):
         if revision is not None:
             raise ConfigError(f"--revision is {revision!r}, but {name} is a local path; leave it out")
-        return Known(name=model, path=str(name), inspection=inspect_model(name, config))
-    return _one_of_hub(name, revision, config)
+        return Known(name=model, path=str(name), inspection=inspect_model(name, config, progress))
+    return _one_of_hub(name, revision, config, progress)
 
 
-def _one_of_hub(name: HubName, revision: str | None, config: EngineConfig) -> Known:
-    progress = LoadingProgress()
+def _one_of_hub(name: HubName, revision: str | None, config: EngineConfig, progress: LoadingProgress) -> Known:
     files = HubFiles(name, revision, progress)
     path = files.cached_model()
     if path is not None:
-        return Known(name=str(name), revision=revision, path=str(path), inspection=inspect_model(path, config))
+        return Known(
+            name=str(name), revision=revision, path=str(path), inspection=inspect_model(path, config, progress)
+        )
     # Maps of the stand-ins may outlive the inspection for a moment, which Windows minds.
     with tempfile.TemporaryDirectory(prefix="limelight-", ignore_cleanup_errors=True) as folder:
         progress(f"reading the headers of {name}", None)
@@ -120,7 +124,7 @@ def _one_of_hub(name: HubName, revision: str | None, config: EngineConfig) -> Kn
             stand_in, download_bytes = files.preview(Path(folder))
         finally:
             progress.close()
-        inspection = inspect_model(stand_in, config)
+        inspection = inspect_model(stand_in, config, progress)
         if inspection.problem is not None:
             told = inspection.problem.replace(f"{folder}/", "").replace(folder, str(name))
             inspection = msgspec.structs.replace(inspection, problem=told)
@@ -167,7 +171,7 @@ def _print_details(model: Known) -> None:
         ("family", found.family),
         ("context", None if found.context_length is None else f"{found.context_length:,} tokens"),
         ("stored", None if found.stored_bytes is None else as_size(found.stored_bytes)),
-        ("weights", None if found.weights_bytes is None else f"{as_size(found.weights_bytes)} in {found.dtype}"),
+        ("weights", None if found.weights_bytes is None else f"{as_size(found.weights_bytes)} {found.weights_kept}"),
         ("KV cache", None if found.kv_bytes_per_token is None else f"{as_size(found.kv_bytes_per_token)} a token"),
     ]
     for label, value in rows:

@@ -18,8 +18,9 @@ from limelight.models.hub.gguf_choice import label_of
 from limelight.models.kv_cache import kv_layout
 from limelight.models.loading import choose_device, divide_memory
 from limelight.models.memory_plan import LENGTHS
-from limelight.models.precision import Precision, choose_precision
+from limelight.models.precision import Precision, choose_precision, weights_title
 from limelight.models.source import NativeSource, Source, open_source
+from limelight.progress import Report
 
 
 class LengthNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
         dtype: what it would be computed in here.
         stored_bytes: of its weight files.
         weights_bytes: of the weights in memory.
+        weights_kept: in what, for people ("as stored", "in float32").
         kv_bytes_per_token: over all layers.
         lengths: needs by length; the last one is the whole context.
         notes: what loading would say of it.
@@ -62,14 +64,18 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str | None = None
     stored_bytes: int | None = None
     weights_bytes: int | None = None
+    weights_kept: str | None = None
     kv_bytes_per_token: int | None = None
     lengths: tuple[LengthNeed, ...] = ()
     notes: tuple[str, ...] = ()
     memory_plan: str | None = None
 
 
-def inspect_model(path: Path, config: EngineConfig) -> Inspection:
+def inspect_model(path: Path, config: EngineConfig, report: Report = lambda _stage, _fraction: None) -> Inspection:
     """Inspect a model folder or a `.gguf` file, as it would be loaded with `config`.
+
+    Args:
+        report: told if kernels have to be compiled first.
 
     Raises:
         ConfigError: a setting that this machine cannot honour.
@@ -86,7 +92,7 @@ def inspect_model(path: Path, config: EngineConfig) -> Inspection:
             context_length=outline.max_position_embeddings,
             notes=outline.notes,
         )
-        kernels = select_kernels(config, device, native=source.is_native)
+        kernels = select_kernels(config, device, native=source.is_native, report=report)
         return _with_memory(known, config, source, kernels, choose_precision(config, outline.dtype, kernels))
     except ModelError as error:
         return msgspec.structs.replace(known, problem=str(error))
@@ -126,6 +132,7 @@ def _with_memory(
         problem=problem,
         dtype=precision.title,
         weights_bytes=in_memory,
+        weights_kept=weights_title(precision),
         kv_bytes_per_token=page_bytes // config.page_size,
         lengths=tuple(needs),
         memory_plan=None if plan is None else plan.table(),

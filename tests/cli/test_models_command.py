@@ -90,7 +90,7 @@ class TestOne:
         told = json.loads(out)["inspection"]
         assert code == 0
         assert told["problem"] is None
-        assert told["dtype"] == "bfloat16"
+        assert (told["dtype"], told["weights_kept"]) == ("float32", "as stored")
         # 4 layers of 2 key-value heads of 8 numbers, keys and values, 2 bytes each.
         assert told["kv_bytes_per_token"] == 4 * 2 * 8 * 2 * 2
         assert [need["num_tokens"] for need in told["lengths"]] == [128]

@@ -127,9 +127,7 @@ def _biases(run: Sequence[LinearSegment]) -> Iterator[Tensor]:
     """Zeros where a segment has none."""
     for segment in run:
         yield (
-            torch.zeros(segment.weight.shape[0])
-            if segment.bias is None
-            else segment.bias.detach().to(torch.float32)
+            torch.zeros(segment.weight.shape[0]) if segment.bias is None else segment.bias.detach().to(torch.float32)
         )
 
 

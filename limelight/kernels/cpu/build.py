@@ -33,6 +33,10 @@ MAX_OUTPUT_CHARACTERS = 2000
 Progress = Callable[[float], None]
 
 
+def no_progress(_fraction: float) -> None:
+    """Told by whom nobody listens to."""
+
+
 class CompilationFailed(Exception):
     """The message says which command failed, and what it printed."""
 
@@ -42,10 +46,10 @@ def flags_of(variant: str) -> tuple[str, ...]:
     return (*COMMON_FLAGS, *VARIANT_FLAGS[variant])
 
 
-def source_hash(flags: Sequence[str]) -> str:
-    """Of the C sources, the flags and the kind of machine."""
+def source_hash(flags: Sequence[str], sources: Iterable[Path] = ()) -> str:
+    """Of the C sources, and `sources` beside them, the flags and the kind of machine."""
     digest = hashlib.sha256(repr((flags, platform.machine())).encode())
-    for path in sorted(SOURCES.iterdir()):
+    for path in [*sorted(SOURCES.iterdir()), *sources]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -71,7 +75,7 @@ def compile_library(
     target: Path,
     *,
     sources: Iterable[Path] = (),
-    progress: Progress = lambda _fraction: None,
+    progress: Progress = no_progress,
 ) -> None:
     """Compile all kernels, and `sources` beside them, into `target`: each file in a process of its own.
 

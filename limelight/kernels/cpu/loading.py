@@ -51,18 +51,24 @@ def packaged_name(variant: str) -> str:
 
 
 def compile_into(
-    cache: Cache, name: str, command: Sequence[str], flags: Sequence[str], progress: build.Progress
+    cache: Cache,
+    name: str,
+    command: Sequence[str],
+    flags: Sequence[str],
+    *,
+    sources: Sequence[Path] = (),
+    progress: build.Progress = build.no_progress,
 ) -> Path:
-    """Compile a library and store it under `name`.
+    """Compile a library and store it under `name`; see `compile_library`.
 
     Raises:
-        CompilationFailed: see `compile_library`.
+        CompilationFailed: the compiler does not accept something.
         OSError: the disk is full, or the like.
     """
     progress(0.0)
     with tempfile.TemporaryDirectory(prefix="building-", dir=cache.folder) as folder:
         made = Path(folder) / "made.so"
-        build.compile_library(command, flags, made, progress=progress)
+        build.compile_library(command, flags, made, sources=sources, progress=progress)
         return cache.store(made, name)
 
 
@@ -124,6 +130,6 @@ def _made(variant: str, cache: Cache, report: Report, problems: list[str]) -> It
     try:
         name = f"{name}-{build.compiler_hash(command)}"
         yield from cache.find(name)
-        yield compile_into(cache, name, command, build.flags_of(variant), partial(report, STAGE))
+        yield compile_into(cache, name, command, build.flags_of(variant), progress=partial(report, STAGE))
     except (build.CompilationFailed, OSError) as error:
         problems.append(str(error))

@@ -5,6 +5,8 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 
 from limelight.kernels.cpu import build
 from limelight.kernels.cpu.cache import Cache, default_folder
@@ -29,16 +31,16 @@ def why_not(name: str) -> str | None:
     return None
 
 
-def load(name: str) -> Library:
-    """The variant `name`; the emulated one is the variant avx512 for whoever asks the library."""
+def load(name: str, sources: Sequence[Path] = ()) -> Library:
+    """The variant `name`, and `sources` beside it; the emulated one says "avx512" to whoever asks for its variant."""
     flags = (*build.COMMON_FLAGS, *EMULATED_FLAGS) if name == EMULATED else build.flags_of(name)
     if SANITIZE:
         flags = (*flags, f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-g", "-O1")
     command = build.compiler()
     assert command is not None
     cache = Cache(default_folder())
-    key = f"test-{name}-{build.source_hash(flags)}-{build.compiler_hash(command)}"
-    path = next(cache.find(key), None) or compile_into(cache, key, command, flags, lambda _fraction: None)
+    key = f"test-{name}-{build.source_hash(flags, sources)}-{build.compiler_hash(command)}"
+    path = next(cache.find(key), None) or compile_into(cache, key, command, flags, sources=sources)
     return Library(name.partition("-")[0], path)
 
 

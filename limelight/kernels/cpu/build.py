@@ -47,11 +47,16 @@ def flags_of(variant: str) -> tuple[str, ...]:
 
 
 def source_hash(flags: Sequence[str], sources: Iterable[Path] = ()) -> str:
-    """Of the C sources, and `sources` beside them, the flags and the kind of machine."""
+    """Of the kernels' sources, and `sources` beside them, the flags and the kind of machine."""
     digest = hashlib.sha256(repr((flags, platform.machine())).encode())
     for path in [*sorted(SOURCES.iterdir()), *sources]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def packaged_name(variant: str) -> str:
+    """File name of a variant in a wheel: it fits these sources alone."""
+    return f"limelight-{variant}-{source_hash(flags_of(variant))}.so"
 
 
 def compiler() -> list[str] | None:
@@ -74,19 +79,20 @@ def compile_library(
     flags: Sequence[str],
     target: Path,
     *,
-    sources: Iterable[Path] = (),
+    sources: Sequence[Path] | None = None,
     progress: Progress = no_progress,
 ) -> None:
-    """Compile all kernels, and `sources` beside them, into `target`: each file in a process of its own.
+    """Compile into `target`, each file in a process of its own.
 
     Args:
+        sources: files to compile instead of all kernels.
         progress: told the fraction that is done.
 
     Raises:
         CompilationFailed: the compiler does not accept something, or is not done in five minutes.
         OSError: the folder of `target` cannot be written to.
     """
-    files = [*sorted(SOURCES.glob("*.c")), *sources]
+    files = sorted(SOURCES.glob("*.c")) if sources is None else sources
     with tempfile.TemporaryDirectory(prefix="objects-", dir=target.parent) as folder:
         objects = [Path(folder) / f"{path.stem}.o" for path in files]
         commands = [

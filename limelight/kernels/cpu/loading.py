@@ -17,7 +17,7 @@ from limelight.progress import Report
 logger = logging.getLogger(__name__)
 STAGE = "compiling kernels for this processor (once)"
 COMPILED = Path(__file__).parent / "compiled"
-"""Libraries in a wheel, under `packaged_name`."""
+"""Libraries of a wheel."""
 ADVICE = (
     "models run on PyTorch's own operations instead, several times slower. Install gcc "
     "(for example: apt-get install gcc libc6-dev), or Limelight from a wheel for this platform, which has them compiled"
@@ -45,18 +45,13 @@ def load_library(variant: str = "auto", report: Report = lambda _stage, _fractio
     return None
 
 
-def packaged_name(variant: str) -> str:
-    """File name of a variant in `COMPILED`: it fits these sources alone."""
-    return f"limelight-{variant}-{build.source_hash(build.flags_of(variant))}.so"
-
-
 def compile_into(
     cache: Cache,
     name: str,
     command: Sequence[str],
     flags: Sequence[str],
     *,
-    sources: Sequence[Path] = (),
+    sources: Sequence[Path] | None = None,
     progress: build.Progress = build.no_progress,
 ) -> Path:
     """Compile a library and store it under `name`; see `compile_library`.
@@ -96,7 +91,7 @@ def _load(variant: str, path: Path, problems: list[str]) -> Library | None:
 
 
 def _load_variant(variant: str, report: Report, problems: list[str]) -> Library | None:
-    packaged = COMPILED / packaged_name(variant)
+    packaged = COMPILED / build.packaged_name(variant)
     if packaged.exists():
         library = _load(variant, packaged, problems)
         if library is not None:
@@ -122,7 +117,7 @@ def _from_cache(variant: str, cache: Cache, report: Report, problems: list[str])
 def _made(variant: str, cache: Cache, report: Report, problems: list[str]) -> Iterator[Path]:
     """Paths to try: what the cache has, then what the compiler makes. Without a compiler, what any compiler made."""
     command = build.compiler()
-    name = f"limelight-{variant}-{build.source_hash(build.flags_of(variant))}"
+    name = Path(build.packaged_name(variant)).stem
     if command is None:
         problems.append(f"there is no C compiler: neither what CC names nor {', '.join(build.COMPILERS)}")
         yield from cache.find(name)

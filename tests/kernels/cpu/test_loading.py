@@ -218,7 +218,7 @@ def test_a_library_in_the_package_needs_no_compiler(
     command = build.compiler()
     assert command is not None
     (tmp_path / "compiled").mkdir()
-    packaged = tmp_path / "compiled" / loading.packaged_name("portable")
+    packaged = tmp_path / "compiled" / build.packaged_name("portable")
     build.compile_library(command, build.flags_of("portable"), packaged)
     request.getfixturevalue("no_compiler")
     load()

@@ -76,7 +76,7 @@ def pack_linear(library: Library, segments: Sequence[LinearSegment]) -> PackedLi
         if any(segment.bias is not None for segment in run):
             bias_start, num_bytes = num_bytes, _aligned(num_bytes + 4 * num_outputs)
         parts.append(PackedPart(name, num_outputs, start, bias_start))
-    memory = torch.zeros(num_bytes, dtype=torch.uint8)
+    memory = torch.empty(num_bytes, dtype=torch.uint8)
     for part, run in zip(parts, runs, strict=True):
         packing.pack_matrix(library, [segment.weight for segment in run], memory[part.start :])
         if part.bias_start != NO_BIAS:

@@ -10,8 +10,12 @@ from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.interface import StoredTensor
 
 PACK = Function("pack", "ipiiip")
+QUANTIZE = Function("quantize_weights", "iiplip")
 PANEL = 16
 """Outputs that are multiplied together."""
+QUANTIZED_BLOCK = 32
+STORED_BYTES = {"Q8_0": 34, "Q4_1": 20}
+"""Of a block of `QUANTIZED_BLOCK` weights, in the formats that `quantize_tensor` makes."""
 
 
 class PackedFormat(NamedTuple):
@@ -71,16 +75,40 @@ def pack_matrix(library: Library, weights: Sequence[Tensor | StoredTensor], pane
     """Pack matrices [out, in] of one format and one input size, their outputs side by side.
 
     Args:
-        panels: uint8 [packed_bytes], zeros, to be filled.
+        panels: uint8, of at least `packed_bytes` of all outputs, to be filled.
     """
-    number = FORMATS[format_of_weight(weights[0])].number
+    name, num_inputs = format_of_weight(weights[0]), weights[0].shape[1]
+    num_outputs = sum(weight.shape[0] for weight in weights)
+    end = packed_bytes((num_outputs, num_inputs), name)
+    if num_outputs % PANEL:
+        panels[end - packed_bytes((PANEL, num_inputs), name) : end].zero_()
     first = 0
     for weight in weights:
-        rows = weight.rows if isinstance(weight, StoredTensor) else _plain(weight)
-        num_outputs, num_inputs = weight.shape
-        rows = rows.contiguous()
-        library.call(PACK, number, rows.data_ptr(), num_outputs, num_inputs, first, panels.data_ptr())
-        first += num_outputs
+        rows = (weight.rows if isinstance(weight, StoredTensor) else _plain(weight)).contiguous()
+        library.call(PACK, FORMATS[name].number, rows.data_ptr(), weight.shape[0], num_inputs, first, panels.data_ptr())
+        first += weight.shape[0]
+
+
+def quantize_tensor(library: Library, weight: Tensor, name: str) -> StoredTensor:
+    """Quantise a matrix [out, in] of any float dtype.
+
+    Args:
+        name: "Q8_0" (8 bits for a weight and a scale for 32) or "Q4_1" (4 bits, a scale and a minimum).
+
+    Returns:
+        blocks as a GGUF file has them; the last one of a row is filled up where the size is no multiple of 32.
+
+    Raises:
+        ValueError: a weight is not finite, or larger than float16 holds.
+    """
+    weight = _plain(weight).contiguous()
+    num_outputs, num_inputs = weight.shape
+    num_blocks = -(-num_inputs // QUANTIZED_BLOCK)
+    rows = torch.empty(num_outputs, num_blocks * STORED_BYTES[name], dtype=torch.uint8)
+    numbers = FORMATS[name].number, FORMATS[format_of(weight.dtype)].number
+    if library.call(QUANTIZE, *numbers, weight.data_ptr(), num_outputs, num_inputs, rows.data_ptr()):
+        raise ValueError(f"a matrix {list(weight.shape)} cannot be quantised: a weight is not finite, or above 65504")
+    return StoredTensor(name, (num_outputs, num_inputs), rows)
 
 
 def _plain(weight: Tensor) -> Tensor:

@@ -20,19 +20,36 @@ HALVES = {
 def stored_matrix(
     name: str, num_outputs: int, num_inputs: int, generator: np.random.Generator, *, scale: float = 0.02
 ) -> StoredTensor:
-    """Random codes, and scales of about `scale` with either sign."""
-    known = BLOCKS[name]
-    num_blocks = num_outputs * num_inputs // known.block_size
-    blocks = generator.integers(0, 256, (num_blocks, known.block_bytes), np.uint8)
-    for start in HALVES.get(name, []):
-        numbers = (generator.standard_normal(num_blocks) * scale).astype(np.float16)
-        blocks[:, start : start + 2] = numbers[:, None].view(np.uint8)
-    if name == "MXFP4":
-        blocks[:, 0] = generator.integers(118, 124, num_blocks)
+    """Random codes, and scales of about `scale` with either sign; in plain formats random values."""
+    shape = (num_outputs, num_inputs)
     if name in PLAIN:
-        values = torch.from_numpy(generator.standard_normal((num_outputs, num_inputs), np.float32) * scale)
-        return StoredTensor(name, (num_outputs, num_inputs), values.to(PLAIN[name]).view(torch.uint8))
-    return StoredTensor(name, (num_outputs, num_inputs), torch.from_numpy(blocks.reshape(num_outputs, -1)))
+        values = torch.from_numpy(generator.standard_normal(shape, np.float32) * np.float32(scale))
+        return StoredTensor(name, shape, values.to(PLAIN[name]).view(torch.uint8))
+    blocks = generator.integers(0, 256, (_num_blocks(name, shape), BLOCKS[name].block_bytes), np.uint8)
+    for start in HALVES[name]:
+        _put_halves(blocks, start, generator.standard_normal(len(blocks)) * scale)
+    if name == "MXFP4":
+        blocks[:, 0] = generator.integers(118, 124, len(blocks))
+    return StoredTensor(name, shape, torch.from_numpy(blocks.reshape(num_outputs, -1)))
+
+
+def filled_matrix(name: str, byte: int, num_outputs: int, num_inputs: int) -> StoredTensor:
+    """Blocks that are filled with a byte, but for scales of 1."""
+    shape = (num_outputs, num_inputs)
+    blocks = np.full((_num_blocks(name, shape), BLOCKS[name].block_bytes), byte, np.uint8)
+    for start in HALVES[name]:
+        _put_halves(blocks, start, np.ones(len(blocks)))
+    if name == "MXFP4":
+        blocks[:, 0] = 128
+    return StoredTensor(name, shape, torch.from_numpy(blocks.reshape(num_outputs, -1)))
+
+
+def _num_blocks(name: str, shape: tuple[int, int]) -> int:
+    return shape[0] * shape[1] // BLOCKS[name].block_size
+
+
+def _put_halves(blocks: NDArray[np.uint8], start: int, numbers: NDArray[np.float64]) -> None:
+    blocks[:, start : start + 2] = numbers.astype(np.float16)[:, None].view(np.uint8)
 
 
 def values_of(weight: Tensor | StoredTensor) -> NDArray[np.float64]:

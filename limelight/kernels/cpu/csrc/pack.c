@@ -23,14 +23,25 @@ static inline void put_half(const uint8_t *half, uint8_t *scales, int output) { 
 
 /* 16 bytes, of which the low halves come first -> 32 codes. */
 static inline void split_nibbles(const uint8_t *bytes, uint8_t *codes) {
-    for (int i = 0; i < 16; i++) {
-        codes[i] = bytes[i] & 15;
-        codes[16 + i] = bytes[i] >> 4;
+    for (int i = 0; i < 16; i += 8) {
+        uint64_t eight, low, high;
+        memcpy(&eight, bytes + i, 8);
+        low = eight & UINT64_C(0x0f0f0f0f0f0f0f0f);
+        high = eight >> 4 & UINT64_C(0x0f0f0f0f0f0f0f0f);
+        memcpy(codes + i, &low, 8);
+        memcpy(codes + 16 + i, &high, 8);
     }
 }
 
+/* Bit i of `bits` becomes the fifth of code i; the bits of a byte are spread over eight bytes by one product. */
 static inline void add_fifth_bits(const uint8_t *bits, uint8_t *codes) {
-    for (int i = 0; i < 32; i++) codes[i] |= (uint8_t)((bits[i / 8] >> i % 8 & 1) << 4);
+    for (int i = 0; i < 4; i++) {
+        uint64_t eight, spread = (bits[i] & 0x7f) * UINT64_C(0x0002040810204081) & UINT64_C(0x0101010101010101);
+        spread |= (uint64_t)(bits[i] >> 7) << 56;
+        memcpy(&eight, codes + 8 * i, 8);
+        eight |= spread << 4;
+        memcpy(codes + 8 * i, &eight, 8);
+    }
 }
 
 static void pack_q4_0(const uint8_t *block, uint8_t *record, int output) { /* and IQ4_NL */
@@ -166,19 +177,22 @@ static void pack_iq4_xs(const uint8_t *block, uint8_t *record, int output) {
     }
 }
 
-static void pack_4_bytes(const uint8_t *block, uint8_t *record, int output) { memcpy(record + 4 * output, block, 4); }
-
-static void pack_2_bytes(const uint8_t *block, uint8_t *record, int output) { memcpy(record + 2 * output, block, 2); }
-
 static PackBlock *const PACK[NUM_FORMATS] = {
-    [F32] = pack_4_bytes, [F16] = pack_2_bytes, [BF16] = pack_2_bytes, [Q4_0] = pack_q4_0, [Q4_1] = pack_q4_1,
-    [Q5_0] = pack_q5_0,   [Q5_1] = pack_q5_1,   [Q8_0] = pack_q8_0,    [Q2_K] = pack_q2_k, [Q3_K] = pack_q3_k,
-    [Q4_K] = pack_q4_k,   [Q5_K] = pack_q5_k,   [Q6_K] = pack_q6_k,    [IQ4_NL] = pack_q4_0,
-    [IQ4_XS] = pack_iq4_xs, [MXFP4] = pack_mxfp4,
+    [Q4_0] = pack_q4_0, [Q4_1] = pack_q4_1,     [Q5_0] = pack_q5_0,     [Q5_1] = pack_q5_1, [Q8_0] = pack_q8_0,
+    [Q2_K] = pack_q2_k, [Q3_K] = pack_q3_k,     [Q4_K] = pack_q4_k,     [Q5_K] = pack_q5_k, [Q6_K] = pack_q6_k,
+    [IQ4_NL] = pack_q4_0, [IQ4_XS] = pack_iq4_xs, [MXFP4] = pack_mxfp4,
 };
 
+static void pack_2_bytes(const uint16_t *values, int32_t num_inputs, uint16_t *panel) {
+    for (int32_t i = 0; i < num_inputs; i++) panel[(int64_t)i * PANEL] = values[i];
+}
+
+static void pack_4_bytes(const uint32_t *values, int32_t num_inputs, uint32_t *panel) {
+    for (int32_t i = 0; i < num_inputs; i++) panel[(int64_t)i * PANEL] = values[i];
+}
+
 /* Packs `rows`, of `num_inputs` values and each filled up to whole blocks, as outputs [first, first + num_rows) of
-   `panels`, which were zero. */
+   `panels`. Outputs that nothing is packed for are to be zero. */
 EXPORT int limelight_pack(int32_t format, const uint8_t *rows, int32_t num_rows, int32_t num_inputs, int32_t first,
                           uint8_t *panels) {
     const int32_t stored_bytes = FORMATS[format].stored_bytes, panel_bytes = FORMATS[format].panel_bytes;
@@ -190,6 +204,14 @@ EXPORT int limelight_pack(int32_t format, const uint8_t *rows, int32_t num_rows,
         uint8_t *record = panels + (int64_t)((first + row) / PANEL) * num_blocks * panel_bytes;
         const uint8_t *stored = rows + row * row_bytes;
         count = minimum(PANEL - output, num_rows - row);
+        if (FORMATS[format].codes == FLOATS) {
+            for (int32_t i = 0; i < count; i++, stored += row_bytes)
+                if (stored_bytes == 2)
+                    pack_2_bytes((const uint16_t *)stored, num_inputs, (uint16_t *)record + output + i);
+                else
+                    pack_4_bytes((const uint32_t *)stored, num_inputs, (uint32_t *)record + output + i);
+            continue;
+        }
         for (int32_t block = 0; block < num_blocks; block++, record += panel_bytes, stored += stored_bytes)
             for (int32_t i = 0; i < count; i++) pack_block(stored + i * row_bytes, record, output + i);
     }

@@ -216,6 +216,14 @@ class Kernels(Protocol):
         """
         ...
 
+    def quantize(self, matrix: Tensor, format_name: str) -> StoredTensor:
+        """A matrix [..., out, in] of any float dtype in blocks of a format that `stored_formats` names.
+
+        Raises:
+            ValueError: the kernels make no such blocks, or it holds what these cannot.
+        """
+        ...
+
     def pack_linear(self, segments: Sequence[LinearSegment]) -> Any:
         """Pack matrices that share their input into one opaque product, outputs concatenated in order.
 

@@ -107,6 +107,14 @@ class ReferenceKernels:
         """Twice the table where products are packed: one is looked up in, the other multiplied with."""
         return self.packed_bytes(shape, stored) * (2 if is_head and self._packs(stored) else 1)
 
+    def quantize(self, matrix: Tensor, format_name: str) -> StoredTensor:
+        """Nothing is quantised.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"the reference kernels make no blocks of {format_name}")
+
     def pack_linear(self, segments: Sequence[LinearSegment]) -> ReferenceLinear:
         """One matrix of all segments; float32 on the CPU goes into oneDNN's layout, once instead of at every product.
 

@@ -9,6 +9,9 @@ from limelight.kernels.interface import Kernels
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+QUANTIZED = {"int8": "Q8_0", "int4": "Q4_1"}
+"""Settings of `quantize` -> the format of the blocks."""
+
 
 class Precision(msgspec.Struct, frozen=True, kw_only=True):
     """See the module.
@@ -17,7 +20,7 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
         values: dtype of what is computed, and of parameters that are no matrices.
         kv: dtype of the KV pool.
         weights: what matrices are kept in: a dtype, a format that they are quantised to, or None: as they are stored,
-            where the kernels take that.
+            where the kernels take that. Matrices that are stored in fewer bits are left as they are.
     """
 
     values: torch.dtype
@@ -76,7 +79,7 @@ def weights_title(precision: Precision) -> str:
     """How matrices are kept, for people."""
     if precision.weights is None:
         return "as stored"
-    return f"in {precision.weights if isinstance(precision.weights, str) else name_of(precision.weights)}"
+    return f"in {name_of(precision.weights) if isinstance(precision.weights, torch.dtype) else precision.weights}"
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -90,5 +93,5 @@ def _kept_weights(config: EngineConfig) -> torch.dtype | str | None:
             return None
         case "none":
             return DTYPES["float32" if config.dtype == "auto" else config.dtype]
-        case quantized:
-            return quantized
+        case bits:
+            return QUANTIZED[bits]

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import torch
 
+from limelight.config import EngineConfig
 from limelight.errors import CheckpointError
 from limelight.kernels.interface import StoredTensor
 from limelight.kernels.reference import ReferenceKernels
 from limelight.models.checkpoint import open_checkpoint
 from limelight.models.gguf.blocks import BLOCKS, has_finite_scales, to_float32
 from limelight.models.parameters import Parameters
-from limelight.models.precision import Precision
+from limelight.models.precision import Precision, choose_precision
+from tests.models.families.tiny_families import TINY_FAMILIES
 from tests.models.gguf.written_models import write_model
-from tests.models.tiny_models import saved, tiny_llama
+from tests.models.tiny_models import c_kernels, saved, tiny_llama
 
 AS_STORED = Precision(values=torch.float32, kv=torch.bfloat16, weights=None)
 MATRIX = "model.layers.0.mlp.up_proj.weight"
@@ -88,3 +90,36 @@ def test_blocks_with_scales_that_are_not_finite_are_refused(tmp_path: Path) -> N
     path.write_bytes(damaged)
     with pytest.raises(CheckpointError, match=r"up_proj\.weight holds Q8_0 blocks whose scales are not finite"):
         parameters_of(path).matrix(MATRIX)
+
+
+@pytest.mark.parametrize(("setting", "of_matrices"), [("int8", "Q8_0"), ("int4", "Q4_1")])
+def test_quantised_while_loading_matrices_take_fewer_bits_and_what_has_few_stays(
+    setting: str, of_matrices: str, tmp_path: Path
+) -> None:
+    kernels = c_kernels()
+    precision = choose_precision(EngineConfig(quantize=setting), "float32", kernels)
+    saved(TINY_FAMILIES["qwen2_moe"](hidden_size=64, moe_intermediate_size=64), tmp_path / "moe")
+    checkpoint = open_checkpoint(tmp_path / "moe")
+    parameters = Parameters(checkpoint, kernels, precision)
+    layer = "model.layers.0"
+    kept = {
+        f"{layer}.self_attn.q_proj.weight": of_matrices,
+        f"{layer}.mlp.experts.down_proj.weight": of_matrices,
+        f"{layer}.mlp.gate.weight": torch.float32,
+        f"{layer}.mlp.shared_expert_gate.weight": torch.float32,
+        "model.embed_tokens.weight": "Q8_0",
+        "lm_head.weight": "Q8_0",
+    }
+    for name, expected in kept.items():
+        assert parameters.kept_as(name) == expected, name
+        matrix = parameters.matrix(name)
+        values = checkpoint.tensor(name)
+        if isinstance(matrix, torch.Tensor):
+            assert matrix.dtype == expected
+            continue
+        assert (matrix.format, matrix.shape) == (expected, tuple(values.shape))
+        expanded = to_float32(matrix.rows.contiguous(), matrix.format, matrix.shape)
+        assert float((expanded - values).norm() / values.norm()) < (0.01 if expected == "Q8_0" else 0.12)
+
+    stored = open_checkpoint(write_model(tiny_llama(), tmp_path / "m.gguf", kinds={"ffn_up.weight": "Q4_0"}))
+    assert Parameters(stored, kernels, precision).kept_as(MATRIX) == "Q4_0"

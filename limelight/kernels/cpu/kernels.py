@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limelight.kernels.cpu import attention, elementwise, experts, linear, low_rank, sampling
+from limelight.kernels.cpu import attention, elementwise, experts, linear, low_rank, packing, sampling
 from limelight.kernels.cpu.library import Library
 from limelight.kernels.cpu.recorder import Recorder, Value
 from limelight.kernels.cpu.step_buffers import StepBuffers
@@ -71,6 +71,11 @@ class CpuKernels:
     def packed_bytes(self, shape: tuple[int, int], stored: torch.dtype | str) -> int:
         """Memory that a matrix [out, in] takes once packed."""
         return linear.packed_bytes(shape, stored)
+
+    def quantize(self, matrix: Tensor, format_name: str) -> StoredTensor:
+        """See `Kernels`; "Q8_0" and "Q4_1" are made."""
+        rows = packing.quantize_tensor(self.library, matrix.reshape(-1, matrix.shape[-1]), format_name).rows
+        return StoredTensor(format_name, tuple(matrix.shape), rows.reshape(matrix.shape[0], -1))
 
     def pack_linear(self, segments: Sequence[LinearSegment]) -> linear.PackedLinear:
         """Matrices in the order in which the products read them."""

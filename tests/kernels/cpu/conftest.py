@@ -3,10 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from limelight.kernels.cpu.library import Library
+from limelight.kernels.cpu.recorder import Program
 from limelight.kernels.cpu.threads import ThreadPool
 from tests.kernels.cpu import libraries
+
+if libraries.SANITIZE:
+    settings.register_profile("sanitized", deadline=None, max_examples=10)
+    settings.load_profile("sanitized")
 
 
 @pytest.fixture(scope="session", params=libraries.VARIANTS)
@@ -23,3 +29,11 @@ def pool(library: Library) -> Iterator[ThreadPool]:
     pool = ThreadPool(library, 3)
     yield pool
     pool.close()
+
+
+@pytest.fixture(autouse=True)
+def threads_to_watch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the thread sanitizer, programs that would run on one thread run on several."""
+    if libraries.SANITIZE == "thread" and "library" in request.fixturenames:
+        alone, watched = Program.run, request.getfixturevalue("pool")
+        monkeypatch.setattr(Program, "run", lambda program, pool=None: alone(program, pool or watched))

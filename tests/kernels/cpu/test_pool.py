@@ -51,11 +51,11 @@ class Checksums:
 
 @pytest.fixture(scope="module")
 def checks() -> Library:
-    """The kernels and `checksum.c`."""
-    reason = libraries.why_not("portable")
+    """The pool, programs, and the operation in `checksum.c`."""
+    reason = libraries.why_not(libraries.VARIANTS[0])
     if reason:
         pytest.skip(reason)
-    return libraries.load("portable", [Path(__file__).with_name("checksum.c")])
+    return libraries.load(libraries.VARIANTS[0], libraries.CHECKSUM)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 8])
@@ -147,12 +147,12 @@ def test_threads_are_named_and_leave_signals_to_python(checks: Library) -> None:
 
 def test_threads_end_with_the_pool_and_cost_nothing_while_it_is_idle(checks: Library) -> None:
     """In a process of its own, which no other thread can disturb."""
-    script = f"""
+    script = """
 import time
 from pathlib import Path
 from tests.kernels.cpu import libraries
 from limelight.kernels.cpu.threads import ThreadPool
-pool = ThreadPool(libraries.load("portable", [Path({str(Path(__file__).with_name("checksum.c"))!r})]), 4)
+pool = ThreadPool(libraries.load(libraries.VARIANTS[0], libraries.CHECKSUM), 4)
 time.sleep(0.2)
 before = time.process_time()
 time.sleep(0.5)

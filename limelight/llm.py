@@ -46,7 +46,8 @@ class LLM:
         revision: branch, tag or commit of a hub id.
         dtype: "auto", "float32", "bfloat16", "float16" (vLLM's "float", "half" and "bfloat16" too).
         seed: makes prompts without a seed of their own reproducible, in the order they are given; None draws seeds.
-        max_model_len, max_num_seqs, max_num_batched_tokens, served_model_name, device: as in `EngineConfig`.
+        max_model_len, max_num_seqs, max_num_batched_tokens, served_model_name, device, cpu_kernels, num_threads, quantize,
+            deterministic: as in `EngineConfig`.
         kv_cache_memory_bytes: size of the KV pool; default: a share of the free memory.
         block_size: tokens per KV page.
         enable_prefix_caching: share pages of equal prefixes between prompts.
@@ -71,6 +72,10 @@ class LLM:
         dtype: str = "auto",
         seed: int | None = None,
         device: str = "auto",
+        cpu_kernels: str = "auto",
+        num_threads: int | None = None,
+        quantize: str = "auto",
+        deterministic: bool = False,
         served_model_name: str | None = None,
         max_model_len: int | None = None,
         max_num_seqs: int | None = None,
@@ -116,6 +121,10 @@ class LLM:
             "revision": revision,
             "dtype": {"float": "float32", "half": "float16"}.get(dtype, dtype),
             "device": device,
+            "cpu_kernels": cpu_kernels,
+            "num_threads": num_threads,
+            "quantize": quantize,
+            "deterministic": deterministic,
             "served_model_name": served_model_name,
             "max_model_len": max_model_len,
             "max_num_seqs": max_num_seqs,

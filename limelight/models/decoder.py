@@ -44,13 +44,14 @@ def weights_bytes(
     """
     num_bytes = 0
     for name, shape in parameter_shapes(spec).items():
-        kept = dtype if kept_as is None else kept_as(name)
-        if name == EMBEDDING:
-            num_bytes += kernels.embedding_bytes((shape[0], shape[1]), kept, is_head=spec.tie_word_embeddings)
-        elif len(shape) > 1 and name.endswith(".weight"):
-            num_bytes += math.prod(shape[:-2]) * kernels.packed_bytes((shape[-2], shape[-1]), kept)
-        else:
+        if len(shape) == 1 or not name.endswith(".weight"):
             num_bytes += math.prod(shape) * dtype.itemsize
+            continue
+        kept, matrix = dtype if kept_as is None else kept_as(name), (shape[-2], shape[-1])
+        if name == EMBEDDING:
+            num_bytes += kernels.embedding_bytes(matrix, kept, is_head=spec.tie_word_embeddings)
+        else:
+            num_bytes += math.prod(shape[:-2]) * kernels.packed_bytes(matrix, kept)
     return num_bytes
 
 

@@ -96,6 +96,23 @@ def test_other_dtypes_run(folder: Path, dtype: str) -> None:
     assert len(batch.generate(batch.sit(0, [1, 2, 3]), 4)) == 4
 
 
+def test_quantised_weights_take_less_memory_and_generate(folder: Path) -> None:
+    sizes = []
+    for setting in ("none", "int8", "int4"):
+        reports: list[str] = []
+        config = EngineConfig(model=str(folder), device="cpu", kv_cache_bytes=2**20, quantize=setting)
+        loaded = load_model(config, lambda what, fraction: reports.append(what))
+        batch = Batch(loaded.executor, 16, range(loaded.capacity.num_pages))
+        assert len(batch.generate(batch.sit(0, [1, 2, 3]), 4)) == 4
+        kept = {"none": "in float32", "int8": "in Q8_0", "int4": "in Q4_1"}[setting]
+        assert f"computing in float32; weights {kept}, keys and values in bfloat16" in reports
+        line = next(line for line in loaded.memory_plan.splitlines() if line.startswith("weights"))
+        sizes.append(float(line.split()[1]))
+        loaded.executor.close()
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 3 * sizes[1]
+
+
 def test_a_context_longer_than_the_models_positions_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"max_model_len is 129, .* positions end at 128; use at most 128"):
         load(folder, max_model_len=129)

@@ -11,6 +11,7 @@ from limelight.kernels.cpu.elementwise import activation_number
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.cpu.packing import FORMATS, format_of_weight, is_float, pack_matrix, packed_bytes
 from limelight.kernels.cpu.recorder import Recorder, RowCount, Value
+from limelight.kernels.cpu.weight_memory import WeightMemory
 from limelight.kernels.interface import ExpertWeights, StoredTensor
 
 ROUTE = Function("record_route", "pppppiiii")
@@ -67,16 +68,20 @@ def route(
     return chosen, shares
 
 
-def pack_experts(library: Library, weights: ExpertWeights) -> PackedExperts:
+def pack_experts(library: Library, weights: ExpertWeights, weight_memory: WeightMemory | None = None) -> PackedExperts:
     """Each expert's matrices as `pack_linear` packs them.
+
+    Args:
+        weight_memory: as in `pack_linear`.
 
     Raises:
         ValueError: of a gate and its `up` one is quantised and the other is not.
     """
+    weight_memory = weight_memory or WeightMemory()
     packed = PackedExperts(
-        _pack(library, weights.read_gate(), weights.gate_bias),
-        _pack(library, weights.read_up(), weights.up_bias),
-        _pack(library, weights.read_down(), weights.down_bias),
+        _pack(library, weights.read_gate(), weights.gate_bias, weight_memory),
+        _pack(library, weights.read_up(), weights.up_bias, weight_memory),
+        _pack(library, weights.read_down(), weights.down_bias, weight_memory),
         activation_number(weights.activation, weights.limit),
         0.0 if weights.limit is None else weights.limit,
     )
@@ -114,11 +119,13 @@ def experts(recorder: Recorder, inputs: Value, chosen: Value, shares: Value, pac
     return sums
 
 
-def _pack(library: Library, weight: Tensor | StoredTensor, bias: Tensor | None) -> PackedMatrices:
+def _pack(
+    library: Library, weight: Tensor | StoredTensor, bias: Tensor | None, weight_memory: WeightMemory
+) -> PackedMatrices:
     num_experts, num_outputs, num_inputs = weight.shape
     name = format_of_weight(weight)
     num_bytes = -(-packed_bytes((num_outputs, num_inputs), name) // ALIGNMENT) * ALIGNMENT
-    memory = torch.zeros(num_experts, num_bytes, dtype=torch.uint8)
+    memory = weight_memory.allocate(num_experts * num_bytes).view(num_experts, num_bytes)
     for expert, panels in enumerate(memory):
         pack_matrix(library, [_matrix_of(weight, expert)], panels)
     exact_bias = None if bias is None else bias.detach().to(torch.float32).contiguous()

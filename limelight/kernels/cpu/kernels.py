@@ -16,6 +16,7 @@ from limelight.kernels.cpu import attention, elementwise, experts, linear, low_r
 from limelight.kernels.cpu.library import Library
 from limelight.kernels.cpu.recorder import Recorder, Value
 from limelight.kernels.cpu.step_buffers import StepBuffers
+from limelight.kernels.cpu.weight_memory import WeightMemory
 from limelight.kernels.interface import (
     AttentionSettings,
     ExpertWeights,
@@ -39,6 +40,7 @@ class CpuKernels:
 
     def __init__(self, library: Library) -> None:
         self.library = library
+        self._weight_memory = WeightMemory()
         self._recorder: Recorder | None = None
 
     @contextmanager
@@ -79,11 +81,11 @@ class CpuKernels:
 
     def pack_linear(self, segments: Sequence[LinearSegment]) -> linear.PackedLinear:
         """Matrices in the order in which the products read them."""
-        return linear.pack_linear(self.library, segments)
+        return linear.pack_linear(self.library, segments, self._weight_memory)
 
     def pack_embedding(self, table: Tensor | StoredTensor, *, is_head: bool) -> tuple[Any, linear.PackedLinear | None]:
         """One packed matrix serves both: a row is read out of it as well as multiplied with."""
-        return linear.pack_embedding(self.library, table, is_head=is_head)
+        return linear.pack_embedding(self.library, table, self._weight_memory, is_head=is_head)
 
     def embedding_bytes(self, shape: tuple[int, int], stored: torch.dtype | str, *, is_head: bool) -> int:
         """Memory that a table [vocab, hidden] takes once packed, whether it is the head too or not."""
@@ -91,7 +93,7 @@ class CpuKernels:
 
     def pack_experts(self, weights: ExpertWeights) -> experts.PackedExperts:
         """Each expert's matrices as `pack_linear` packs them."""
-        return experts.pack_experts(self.library, weights)
+        return experts.pack_experts(self.library, weights, self._weight_memory)
 
     # Operations: recorded.
     def linear(self, inputs: Value, packed: linear.PackedLinear) -> Value:

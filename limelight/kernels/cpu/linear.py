@@ -13,6 +13,7 @@ from limelight.kernels.cpu import packing
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.cpu.packing import FORMATS, is_float
 from limelight.kernels.cpu.recorder import Recorder, Value
+from limelight.kernels.cpu.weight_memory import WeightMemory
 from limelight.kernels.interface import LinearSegment, StoredTensor
 
 STORED_FORMATS = packing.STORED_FORMATS
@@ -57,8 +58,13 @@ def packed_bytes(shape: tuple[int, int], stored: torch.dtype | str) -> int:
     return packing.packed_bytes(shape, stored)
 
 
-def pack_linear(library: Library, segments: Sequence[LinearSegment]) -> PackedLinear:
+def pack_linear(
+    library: Library, segments: Sequence[LinearSegment], weight_memory: WeightMemory | None = None
+) -> PackedLinear:
     """Pack each run of segments of one format as one matrix.
+
+    Args:
+        weight_memory: where it is packed to, or None for memory of its own.
 
     Raises:
         ValueError: the segments disagree on the input size.
@@ -76,7 +82,7 @@ def pack_linear(library: Library, segments: Sequence[LinearSegment]) -> PackedLi
         if any(segment.bias is not None for segment in run):
             bias_start, num_bytes = num_bytes, _aligned(num_bytes + 4 * num_outputs)
         parts.append(PackedPart(name, num_outputs, start, bias_start))
-    memory = torch.empty(num_bytes, dtype=torch.uint8)
+    memory = (weight_memory or WeightMemory()).allocate(num_bytes)
     for part, run in zip(parts, runs, strict=True):
         packing.pack_matrix(library, [segment.weight for segment in run], memory[part.start :])
         if part.bias_start != NO_BIAS:
@@ -88,10 +94,10 @@ def pack_linear(library: Library, segments: Sequence[LinearSegment]) -> PackedLi
 
 
 def pack_embedding(
-    library: Library, table: Tensor | StoredTensor, *, is_head: bool
+    library: Library, table: Tensor | StoredTensor, weight_memory: WeightMemory | None = None, *, is_head: bool
 ) -> tuple[PackedLinear, PackedLinear | None]:
     """One packed matrix for both."""
-    packed = pack_linear(library, [LinearSegment(weight=table)])
+    packed = pack_linear(library, [LinearSegment(weight=table)], weight_memory)
     return packed, packed if is_head else None
 
 

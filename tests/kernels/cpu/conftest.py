@@ -6,9 +6,10 @@ import pytest
 from hypothesis import settings
 
 from limelight.kernels.cpu.library import Library
-from limelight.kernels.cpu.recorder import Program
+from limelight.kernels.cpu.recorder import Program, Recorder
 from limelight.kernels.cpu.threads import ThreadPool
 from tests.kernels.cpu import libraries
+from tests.kernels.cpu.values_apart import finish_apart
 
 if libraries.SANITIZE:
     settings.register_profile("sanitized", deadline=None, max_examples=10)
@@ -29,6 +30,13 @@ def pool(library: Library) -> Iterator[ThreadPool]:
     pool = ThreadPool(library, 3)
     yield pool
     pool.close()
+
+
+@pytest.fixture(autouse=True)
+def ends_to_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the address sanitizer, values do not lie side by side."""
+    if libraries.SANITIZE.startswith("address"):
+        monkeypatch.setattr(Recorder, "finish", finish_apart(Recorder.finish))
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #if defined(LIMELIGHT_AVX512) || defined(LIMELIGHT_AVX2)
-#include "linear_tile.h"
+#include "linear_panel.h"
 #else
 #include "linear_portable.h"
 #endif

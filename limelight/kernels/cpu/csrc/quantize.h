@@ -33,15 +33,13 @@ static inline void finish_group(QuantizedGroup *group, float scale, int32_t sum,
     group->sum = sum;
 }
 
-/* 127 / largest for a group whose largest magnitude, as bits, is `bits`, or 0: groups that are zero, so small that the
-   quotient would overflow (below 2**-119), or not finite have codes of zero. */
+/* The scale of a group whose largest magnitude has the bits `bits`, and what values become codes by: 0 for groups whose
+   codes are all zero, because a value is not finite or all are so small (below 2**-119) that it would overflow. */
 static inline float inverse_scale(int32_t bits, float *scale) {
     float largest;
     memcpy(&largest, &bits, 4);
-    *scale = bits < 0x7f800000 ? largest / 127.0f : NAN;
-    if (bits >= 0x04000000 && bits < 0x7f800000) return 127.0f / largest;
-    if (bits < 0x04000000) *scale = 0.0f;
-    return 0.0f;
+    *scale = bits < 0x04000000 ? 0.0f : bits < 0x7f800000 ? largest / 127.0f : NAN;
+    return bits < 0x04000000 || bits >= 0x7f800000 ? 0.0f : 127.0f / largest;
 }
 
 /* Codes are round(x * (127 / largest)), ties to even. Magnitudes are compared as integers: a value that is not a number

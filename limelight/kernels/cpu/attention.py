@@ -16,6 +16,8 @@ PAGE_SIZES = (8, 16, 32, 64, 128)
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 SURPLUS_BYTES = 128
 """Bytes behind the pool that may be read: the last values are read together with what follows them."""
+PAGES_OF_A_RUN = 16
+"""As RUN in `csrc/kv.h`."""
 PLAN_BYTES = Function("attention_plan_bytes", "iiiiii")
 PARTIAL_FLOATS = Function("attention_partial_floats", "iiiiii")
 RECORD_PLAN = Function("record_attention_plan", "ppppipiiiiii")
@@ -104,7 +106,8 @@ def allocate_kv(layout: KVLayout) -> KVPool:
     if layout.dtype not in TYPES:
         raise ValueError(f"the KV pool cannot be {layout.dtype}; use one of {', '.join(map(str, TYPES))}")
     dims = 2 * layout.head_dim + layout.head_dim % 2
-    layer_bytes = layout.num_pages * layout.page_size * layout.num_kv_heads * dims * layout.dtype.itemsize
+    num_pages = -(-layout.num_pages // PAGES_OF_A_RUN) * PAGES_OF_A_RUN
+    layer_bytes = num_pages * layout.page_size * layout.num_kv_heads * dims * layout.dtype.itemsize
     layer_bytes += -layer_bytes % ALIGNMENT
     memory = np.empty(layout.num_layers * layer_bytes + SURPLUS_BYTES + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT

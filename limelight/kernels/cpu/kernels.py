@@ -147,7 +147,7 @@ class CpuKernels:
         k_norm: Tensor | None,
         epsilon: float,
     ) -> Value:
-        """See `Kernels`; the queries lie where `qkv` was."""
+        """See `Kernels`; the queries are a value of their own, [tokens, heads * head_dim]."""
         return attention.rotate_and_write(self.recorder, kv, layer, qkv, rotation, plan, q_norm, k_norm, epsilon)
 
     def write(

@@ -15,6 +15,7 @@ from limelight.kernels.cpu.attention import KVPool
 from limelight.kernels.cpu.library import Library
 from limelight.kernels.cpu.recorder import Recorder, Value, bound
 from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
+from limelight.kernels.cpu.threads import ThreadPool
 from limelight.kernels.interface import AttentionBatch, AttentionSettings, KVLayout
 from limelight.kernels.reference import ReferenceKernels
 from tests.kernels.cpu.recorded import run_recorded
@@ -122,9 +123,15 @@ def write(library: Library, kv: KVPool, layer: int, step: Step, keys: Any, value
 
 
 def attend(
-    library: Library, kv: KVPool, layer: int, step: Step, queries: Any, settings: AttentionSettings, pool: Any = None
+    library: Library,
+    kv: KVPool,
+    layer: int,
+    step: Step,
+    queries: Any,
+    settings: AttentionSettings,
+    pool: ThreadPool | None = None,
 ) -> NDArray[np.float32]:
-    """Attention of `queries` [tokens, heads, head_dim], NaN in what the program leaves unwritten."""
+    """Attention of `queries` [tokens, heads, head_dim]."""
 
     def record(recorder: Recorder) -> list[Value]:
         plan = attention.plan(recorder, step.buffers, kv)

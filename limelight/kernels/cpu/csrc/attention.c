@@ -19,8 +19,10 @@ typedef struct {
 
 static int32_t count_attend(const Operation *operation) { return *((const Attend *)operation)->plan.num_units; }
 
-/* Memory [pairs] of a `Running`, at `floats`. */
-static Running running_at(float *floats, int32_t pairs) { return (Running){floats, floats + pairs, floats + 2 * pairs}; }
+/* A `Running` of so many pairs, at `floats`. */
+static Running running_at(float *floats, int32_t pairs) {
+    return (Running){floats, floats + pairs, floats + 2 * pairs};
+}
 
 static size_t running_floats(int32_t pairs, int32_t head_dim) {
     return (size_t)pairs * (size_t)(result_width(head_dim) + 2);
@@ -75,11 +77,16 @@ static void write_outputs(const Attend *this, const RowTile *tile, int32_t head,
             factor = exponential(running.greatest[pair] - greatest);
             sum = sum * factor + exponential(sink - greatest);
         }
-        /* Adding 0 makes 0 of -0: whether products of 0 were added on the way does not show. */
         const vfloat share = vset(factor / sum);
         for (int32_t i = 0; i < head_dim; i += LANES)
-            vstore_part(output + i, vload(values + i) * share + 0.0f, minimum(LANES, head_dim - i));
+            vstore_part(output + i, vload(values + i) * share, minimum(LANES, head_dim - i));
     }
+}
+
+/* The result of a piece of a tile whose pieces are splits. */
+static Running partial_of(const Attend *this, const RowTile *tile, int32_t piece) {
+    const int32_t pairs = tile->num_rows * this->group;
+    return running_at(this->partials + running_floats(tile->first_partial + piece * pairs, this->kv.head_dim), pairs);
 }
 
 /* Called when all pieces of the tile are done, by whoever did the last. */
@@ -87,11 +94,9 @@ static void finish_tile(const Attend *this, const RowTile *tile) {
     const int32_t pairs = tile->num_rows * this->group, width = result_width(this->kv.head_dim);
     if (tile->is_split) {
         for (int32_t head = 0; head < this->kv.num_heads; head++) {
-            float *partial = this->partials + running_floats(tile->first_partial + head * tile->num_splits * pairs,
-                                                             this->kv.head_dim);
-            const Running running = running_at(partial, pairs);
+            const Running running = partial_of(this, tile, head * tile->num_splits);
             for (int32_t split = 1; split < tile->num_splits; split++)
-                merge(running, running_at(partial + running_floats(split * pairs, this->kv.head_dim), pairs), pairs, width);
+                merge(running, partial_of(this, tile, head * tile->num_splits + split), pairs, width);
             write_outputs(this, tile, head, running);
         }
     }
@@ -107,11 +112,12 @@ static void attend_split(const TileRows *rows, int32_t split, Running running) {
     attend_tokens(rows, begin, minimum((split + 1) * SPLIT, rows->first_position + rows->num_rows), running);
 }
 
-/* Loads the queries of the tile for a kv head, scaled: [pairs][depth]. */
+/* The tile's queries of a kv head, scaled: [pairs][depth]. */
 static void load_queries(const Attend *this, const RowTile *tile, int32_t head, float *queries) {
     const int32_t head_dim = this->kv.head_dim;
     for (int32_t row = 0; row < tile->num_rows; row++) {
-        const float *from = this->queries + ((int64_t)(tile->first_row + row) * this->num_heads + head * this->group) * head_dim;
+        const int64_t query = (int64_t)(tile->first_row + row) * this->num_heads + head * this->group;
+        const float *from = this->queries + query * head_dim;
         for (int32_t i = 0; i < this->group; i++, queries += this->kv.depth, from += head_dim) {
             queries[this->kv.depth - 1] = 0.0f;
             for (int32_t d = 0; d < head_dim; d++) queries[d] = from[d] * this->scale;
@@ -131,9 +137,7 @@ static void run_piece(const Attend *this, const RowTile *tile, int32_t piece, fl
         .copies = (char *)(scratch + scratch_floats(this))};
     load_queries(this, tile, head, queries);
     if (tile->is_split) {
-        const int32_t before = tile->first_partial + piece * pairs;
-        attend_split(&rows, tile->first_split + piece % pieces_per_head,
-                     running_at(this->partials + running_floats(before, this->kv.head_dim), pairs));
+        attend_split(&rows, tile->first_split + piece % pieces_per_head, partial_of(this, tile, piece));
         return;
     }
     const Running running = running_at(results, pairs);

@@ -1,9 +1,9 @@
 /* The work of attention in a step: made by the operation `attention_plan`, read by the layers' operations `attend`.
 
-   The rows of a chunk are cut into row tiles; a piece of work is a row tile, a kv head, and either the whole context or,
-   where few row tiles have much to do, one split of it. Splits lie at multiples of SPLIT tokens of the sequence
-   (flash-decoding, Dao et al. 2023) and are merged in their order, whoever computed them: what a row gives depends on
-   its query and its context alone. A unit is a number of pieces one after the other. */
+   The rows of a chunk are cut into row tiles; a piece of work is a row tile, a kv head, and the whole context, or where
+   few row tiles have much to do, one split of it. Splits lie at multiples of SPLIT tokens of the sequence, as in
+   flash-decoding (Dao et al. 2023, crfm.stanford.edu/2023/10/12/flashdecoding.html), and are merged in their order,
+   whoever computed them: what a row gives depends on its query and its context alone. A unit is a number of pieces. */
 #ifndef LIMELIGHT_ATTENTION_H
 #define LIMELIGHT_ATTENTION_H
 

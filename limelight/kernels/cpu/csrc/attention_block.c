@@ -2,59 +2,21 @@
 #include "attention_block.h"
 
 #include "product.h"
+#include "vector_math.h"
 
 #define TILES (BLOCK / TILE)
 
-typedef void (*Score)(float *, const float *, const KVLayer *, const char *, const char *);
-typedef void (*Accumulate)(float *, const float *, const KVLayer *, const char *const *, int32_t, int32_t);
-
-/* The products for each type and number of rows. */
-#define PRODUCTS(TYPE, ROWS)                                                                                       \
-    static void score_##TYPE##_##ROWS(float *scores, const float *queries, const KVLayer *kv, const char *left,    \
-                                      const char *right) {                                                         \
-        score(TYPE, ROWS, scores, BLOCK, queries, kv, left, right);                                                \
-    }                                                                                                              \
-    static void accumulate_##TYPE##_##ROWS(float *values, const float *weights, const KVLayer *kv,                 \
-                                           const char *const *tiles, int32_t begin, int32_t end) {                 \
-        for (int32_t column = 0; column < kv->head_dim; column += COLUMNS)                                         \
-            accumulate(TYPE, ROWS, values, (size_t)result_width(kv->head_dim), weights, BLOCK, kv, tiles, begin,   \
-                       end, column);                                                                               \
+/* Makes one tile of TILE tokens of the 8 at `from` and the 8 at `next`. */
+static const char *joined_tile(const KVLayer *kv, char *to, const char *from, const char *next) {
+    const size_t rows = (size_t)(kv->type == BFLOAT16 ? kv->depth / 2 : kv->depth), row_bytes = kv->key_bytes / rows;
+    const size_t value_bytes = kv->tile_bytes - kv->key_bytes;
+    char *at = to;
+    for (size_t row = 0; row < rows; row++, at += 2 * row_bytes) {
+        memcpy(at, from + row * row_bytes, row_bytes);
+        memcpy(at + row_bytes, next + row * row_bytes, row_bytes);
     }
-#define FOR_EACH_TYPE(MACRO, ROWS) MACRO(BFLOAT16, ROWS) MACRO(FLOAT16, ROWS) MACRO(FLOAT32, ROWS)
-FOR_EACH_TYPE(PRODUCTS, 1)
-#if MOST_ROWS >= 3
-FOR_EACH_TYPE(PRODUCTS, 2)
-FOR_EACH_TYPE(PRODUCTS, 3)
-#endif
-#if MOST_ROWS >= 6
-FOR_EACH_TYPE(PRODUCTS, 4)
-FOR_EACH_TYPE(PRODUCTS, 5)
-FOR_EACH_TYPE(PRODUCTS, 6)
-#endif
-
-#if MOST_ROWS >= 6
-#define TABLE(NAME, TYPE) \
-    {NAME##_##TYPE##_1, NAME##_##TYPE##_2, NAME##_##TYPE##_3, NAME##_##TYPE##_4, NAME##_##TYPE##_5, NAME##_##TYPE##_6}
-#elif MOST_ROWS >= 3
-#define TABLE(NAME, TYPE) {NAME##_##TYPE##_1, NAME##_##TYPE##_2, NAME##_##TYPE##_3}
-#else
-#define TABLE(NAME, TYPE) {NAME##_##TYPE##_1}
-#endif
-static const Score SCORE[3][MOST_ROWS] = {TABLE(score, BFLOAT16), TABLE(score, FLOAT16), TABLE(score, FLOAT32)};
-static const Accumulate ACCUMULATE[3][MOST_ROWS] = {
-    TABLE(accumulate, BFLOAT16), TABLE(accumulate, FLOAT16), TABLE(accumulate, FLOAT32)};
-
-/* Makes one tile of the 8 tokens at `from` and the 8 at `next`. */
-static const char *copied_tile(const KVLayer *kv, char *to, const char *from, const char *next) {
-    const size_t pair = kv->type == BFLOAT16 ? 2 : 1, item_bytes = kv->type == FLOAT32 ? 4 : 2;
-    const size_t row_bytes = 8 * pair * item_bytes, value_bytes = kv->tile_bytes - kv->key_bytes;
-    char *keys = to;
-    for (size_t row = 0; row < (size_t)kv->depth / pair; row++, keys += 2 * row_bytes) {
-        memcpy(keys, from + row * row_bytes, row_bytes);
-        memcpy(keys + row_bytes, next + row * row_bytes, row_bytes);
-    }
-    memcpy(keys, from + kv->key_bytes, value_bytes);
-    memcpy(keys + value_bytes, next + kv->key_bytes, value_bytes);
+    memcpy(at, from + kv->key_bytes, value_bytes);
+    memcpy(at + value_bytes, next + kv->key_bytes, value_bytes);
     return to;
 }
 
@@ -63,113 +25,110 @@ static void find_tiles(const TileRows *rows, int32_t base, int32_t begin, int32_
     const KVLayer *kv = rows->kv;
     for (int32_t i = begin / TILE; i * TILE < end; i++) {
         const int32_t token = base + i * TILE;
-        tiles[i] = kv_tile(kv, rows->pages[token / kv->page_size], rows->head, token % kv->page_size);
-        if (kv->tile_tokens < TILE) {
-            const int32_t next = minimum(token + kv->tile_tokens, base + end - 1);
-            tiles[i] = copied_tile(kv, rows->copies + (size_t)i * 2 * kv->tile_bytes, tiles[i],
-                                   kv_tile(kv, rows->pages[next / kv->page_size], rows->head, 0));
-        }
+        tiles[i] = kv_tile(kv, rows->pages, rows->head, token);
+        if (kv->tile_tokens == TILE) continue;
+        const char *next = kv_tile(kv, rows->pages, rows->head, minimum(token + kv->tile_tokens, base + end - 1));
+        tiles[i] = joined_tile(kv, rows->copies + (size_t)i * 2 * kv->tile_bytes, tiles[i], next);
     }
 }
 
-static void score_block(const TileRows *rows, const char *const *tiles, int32_t begin, int32_t end) {
-    const KVLayer *kv = rows->kv;
-    const int32_t last_tile = (end - 1) / TILE;
-    for (int32_t column = begin / COLUMNS * COLUMNS; column < end; column += COLUMNS) {
-        const char *left = tiles[maximum(column / TILE, begin / TILE)];
-        const char *right = tiles[minimum(column / TILE + 1, last_tile)];
-        for (int32_t pair = 0; pair < num_pairs(rows); pair += MOST_ROWS)
-            SCORE[kv->type][minimum(num_pairs(rows) - pair, MOST_ROWS) - 1](
-                rows->weights + pair * BLOCK + column, rows->queries + pair * kv->depth, kv, left, right);
-    }
-}
-
-static inline vfloat capped(vfloat score, float cap) { /* cap * tanh(score / cap), tanh x = 1 - 2 / (exp(2 x) + 1) */
-    return cap - 2.0f * cap / (vexp(score * (2.0f / cap)) + 1.0f);
-}
-
-/* Turns scores of the tokens `begin` to `end - 1` into weights. */
-static void weigh(const TileRows *rows, int32_t pair, int32_t begin, int32_t end, Running running) {
+/* Caps and masks the scores of the tokens `begin` to `end - 1`, and makes `running` relative to the greatest. */
+static void prepare_scores(const TileRows *rows, int32_t pair, int32_t begin, int32_t end, Running running) {
     const int32_t width = result_width(rows->kv->head_dim);
-    const int32_t first = begin / LANES * LANES;
-    float *weights = rows->weights + pair * BLOCK;
-    vfloat greatest = vset(-INFINITY);
-    for (int32_t i = first; i < end; i += LANES) {
-        vfloat score = vload(weights + i);
-        if (rows->soft_cap > 0.0f) score = capped(score, rows->soft_cap);
+    float *scores = rows->weights + pair * BLOCK;
+    vfloat greatest_scores = vset(-INFINITY);
+    for (int32_t i = begin / LANES * LANES; i < end; i += LANES) {
+        vfloat score = vload(scores + i);
+        if (rows->soft_cap > 0.0f) score = rows->soft_cap * vtanh(score / rows->soft_cap);
         if (i < begin || i + LANES > end) score = vkeep(score, begin - i, end - i, -INFINITY);
-        vstore(weights + i, score);
-        greatest = vmax(greatest, score);
+        vstore(scores + i, score);
+        greatest_scores = vmax(greatest_scores, score);
     }
-    const float greatest_here = vgreatest(greatest);
-    if (greatest_here > running.greatest[pair]) {
-        const vfloat factor = vexp(vset(running.greatest[pair] - greatest_here));
-        float *values = running.values + pair * width;
-        for (int32_t i = 0; i < width; i += LANES) vstore(values + i, vload(values + i) * factor);
-        running.sum[pair] *= factor[0];
-        running.greatest[pair] = greatest_here;
-    }
+    const float greatest = vgreatest(greatest_scores);
+    if (greatest <= running.greatest[pair]) return;
+    const vfloat factor = vexp(vset(running.greatest[pair] - greatest));
+    float *values = running.values + pair * width;
+    for (int32_t i = 0; i < width; i += LANES) vstore(values + i, vload(values + i) * factor);
+    running.sum[pair] *= factor[0];
+    running.greatest[pair] = greatest;
+}
+
+/* Turns scores into weights. */
+static void weigh(const TileRows *rows, int32_t pair, int32_t begin, int32_t end, Running running) {
+    const vfloat greatest = vset(running.greatest[pair]);
+    float *weights = rows->weights + pair * BLOCK;
     vfloat sum = vset(0.0f);
-    for (int32_t i = first; i < end; i += LANES) {
-        const vfloat weight = vexp(vload(weights + i) - running.greatest[pair]);
+    for (int32_t i = begin / LANES * LANES; i < end; i += LANES) {
+        const vfloat weight = vexp(vload(weights + i) - greatest);
         vstore(weights + i, weight);
         sum += weight;
     }
     running.sum[pair] += vsum(sum);
 }
 
-static void add_values(const TileRows *rows, const char *const *tiles, int32_t first_pair, int32_t end_pair,
-                       int32_t begin, int32_t end, Running running) {
-    const KVLayer *kv = rows->kv;
-    if (begin >= end) return;
-    for (int32_t pair = first_pair; pair < end_pair; pair += MOST_ROWS)
-        ACCUMULATE[kv->type][minimum(end_pair - pair, MOST_ROWS) - 1](
-            running.values + pair * result_width(kv->head_dim), rows->weights + pair * BLOCK, kv, tiles, begin, end);
-}
-
-/* The tokens of the block at `base` before `end` that row number `row` sees, relative to `base`. */
-static void visible(const TileRows *rows, int32_t row, int32_t base, int32_t limit, int32_t *begin, int32_t *end) {
-    const int32_t position = rows->first_position + row;
-    *begin = maximum(first_visible(position, rows->window) - base, 0);
-    *end = minimum(position + 1 - base, limit);
-}
-
-/* The tokens of the block at `base`, its first `limit` at most. */
-static void attend_block(const TileRows *rows, int32_t base, int32_t limit, Running running) {
+/* The first `limit` tokens of the block at token `base`, at most. */
+typedef struct {
+    int32_t base, limit;
     const char *tiles[TILES];
-    const int32_t last = rows->num_rows - 1;
-    int32_t begin, end, common_begin, common_end;
-    visible(rows, 0, base, limit, &begin, &common_end);
-    visible(rows, last, base, limit, &common_begin, &end);
-    if (begin >= end) return;
-    find_tiles(rows, base, begin, end, tiles);
-    score_block(rows, tiles, begin, end);
-    if (common_begin >= common_end) common_begin = common_end = end;
-    for (int32_t row = 0; row <= last; row++) {
-        int32_t row_begin, row_end;
-        visible(rows, row, base, limit, &row_begin, &row_end);
-        if (row_begin >= row_end) continue;
+    Ahead ahead;
+} Block;
+
+/* The tokens of the block that a row sees: `begin` to `end - 1`, counted from its first. */
+typedef struct {
+    int32_t begin, end;
+} Range;
+
+static Range visible(const TileRows *rows, int32_t row, const Block *block) {
+    const int32_t position = rows->first_position + row;
+    return (Range){maximum(first_visible(position, rows->window) - block->base, 0),
+                   minimum(position + 1 - block->base, block->limit)};
+}
+
+static void add_values_of(const TileRows *rows, int32_t first_row, int32_t num_rows, Block *block, int32_t begin,
+                          int32_t end, Running running) {
+    const int32_t pair = first_row * rows->group;
+    add_values(rows->kv, block->tiles, begin, end, rows->weights + pair * BLOCK, num_rows * rows->group,
+               running.values + pair * result_width(rows->kv->head_dim), &block->ahead);
+}
+
+static void attend_block(const TileRows *rows, Block *block, Running running) {
+    const Range first = visible(rows, 0, block), last = visible(rows, rows->num_rows - 1, block);
+    if (first.begin >= last.end) return;
+    find_tiles(rows, block->base, first.begin, last.end, block->tiles);
+    score_tokens(rows->kv, block->tiles, first.begin, last.end, rows->queries, num_pairs(rows), rows->weights,
+                 &block->ahead);
+    /* What all rows see is computed for all at once, what lies before and behind for each alone: no row multiplies
+       values that it does not see, for 0 times infinity would not be 0. */
+    Range common = {last.begin, first.end};
+    if (common.begin >= common.end) common = (Range){last.end, last.end};
+    for (int32_t row = 0; row < rows->num_rows; row++) {
+        const Range own = visible(rows, row, block);
         const int32_t pair = row * rows->group, next_pair = pair + rows->group;
-        for (int32_t i = pair; i < next_pair; i++) weigh(rows, i, row_begin, row_end, running);
-        add_values(rows, tiles, pair, next_pair, row_begin, minimum(common_begin, row_end), running);
+        if (own.begin >= own.end) continue;
+        for (int32_t i = pair; i < next_pair; i++) prepare_scores(rows, i, own.begin, own.end, running);
+        for (int32_t i = pair; i < next_pair; i++) weigh(rows, i, own.begin, own.end, running);
+        add_values_of(rows, row, 1, block, own.begin, minimum(common.begin, own.end), running);
     }
-    /* What all rows see is computed for many pairs at once, the rest for those of each row. A row that sees a token
-       never multiplies the values of one that it does not see: 0 times infinity would not be 0. */
-    add_values(rows, tiles, 0, num_pairs(rows), common_begin, common_end, running);
-    for (int32_t row = 0; row <= last; row++) {
-        int32_t row_begin, row_end;
-        visible(rows, row, base, limit, &row_begin, &row_end);
-        add_values(rows, tiles, row * rows->group, (row + 1) * rows->group, maximum(common_end, row_begin), row_end,
-                   running);
-    }
+    add_values_of(rows, 0, rows->num_rows, block, common.begin, common.end, running);
+    for (int32_t row = 0; row < rows->num_rows; row++)
+        add_values_of(rows, row, 1, block, common.end, visible(rows, row, block).end, running);
 }
 
 void attend_tokens(const TileRows *rows, int32_t begin, int32_t end, Running running) {
+    const KVLayer *kv = rows->kv;
+    const int32_t context = rows->first_position + rows->num_rows;
     for (int32_t pair = 0; pair < num_pairs(rows); pair++) {
         running.greatest[pair] = -INFINITY;
         running.sum[pair] = 0.0f;
     }
-    memset(running.values, 0, (size_t)num_pairs(rows) * (size_t)result_width(rows->kv->head_dim) * 4);
-    for (int32_t base = begin / BLOCK * BLOCK; base < end; base += BLOCK)
-        attend_block(rows, base, minimum(BLOCK, end - base), running);
+    memset(running.values, 0, (size_t)num_pairs(rows) * (size_t)result_width(kv->head_dim) * 4);
+    for (int32_t base = begin / BLOCK * BLOCK; base < end; base += BLOCK) {
+        const char *next[BLOCK / 8];
+        int32_t num_next = 0;
+        for (int32_t token = base + BLOCK; token < minimum(base + 2 * BLOCK, context); token += kv->tile_tokens)
+            next[num_next++] = kv_tile(kv, rows->pages, rows->head, token);
+        Block block = {.base = base, .limit = minimum(BLOCK, end - base),
+                       .ahead = {.pieces = next, .num_pieces = num_next, .piece_bytes = kv->tile_bytes}};
+        attend_block(rows, &block, running);
+    }
 }

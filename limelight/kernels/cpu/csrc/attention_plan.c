@@ -3,9 +3,9 @@
 
 #include "attention_block.h"
 
-#define MOST_SPLIT 128            /* a piece is split if it is more than this part of the whole work */
+#define MOST_SPLIT 128            /* a tile and head is split if it is more than this part of the whole work */
 #define UNIT_COST 200000          /* tokens * pairs * head_dim: some 10 us */
-#define PARTIAL_BYTES (32 << 20)  /* for partial results; what does not fit is not split */
+#define PARTIAL_BYTES (16 << 20)  /* for partial results; what does not fit is not split */
 
 static int32_t most_tiles(const PlanLimits *limits) {
     return minimum(limits->num_seats, limits->num_tokens) + limits->num_tokens / rows_of_tile(limits->group);
@@ -13,7 +13,7 @@ static int32_t most_tiles(const PlanLimits *limits) {
 
 static int32_t most_splits(const PlanLimits *limits) { return divide_up(limits->max_context, SPLIT); }
 
-/* Every piece costs more than 1 / MOST_SPLIT of the whole before it is split: there are fewer than MOST_SPLIT. */
+/* What is split costs more than 1 / MOST_SPLIT of the whole: there are fewer such tiles and heads than MOST_SPLIT. */
 static int32_t most_units(const PlanLimits *limits) {
     return most_tiles(limits) * limits->num_kv_heads + MOST_SPLIT * most_splits(limits);
 }
@@ -69,7 +69,8 @@ static int32_t make_tiles(const MakePlan *this, int64_t *total_cost) {
             *tile = (RowTile){.chunk = chunk, .first_row = row, .num_rows = num_rows, .first_position = position,
                               .first_split = first_split,
                               .num_splits = (position + num_rows - 1) / SPLIT + 1 - first_split};
-            *total_cost += this->limits.num_kv_heads * cost_of(&this->limits, num_rows, visible_tokens(tile, this->window));
+            const int64_t cost = cost_of(&this->limits, num_rows, visible_tokens(tile, this->window));
+            *total_cost += this->limits.num_kv_heads * cost;
         }
     }
     return (int32_t)(tile - this->plan.tiles);

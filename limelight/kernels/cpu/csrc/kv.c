@@ -29,11 +29,11 @@ static void write_value(const KVLayer *kv, char *values, int32_t token, const fl
 
 /* Keys and values [heads][head_dim] of one token. */
 static void write_token(const KVLayer *kv, int64_t slot, const float *keys, const float *values) {
-    const int32_t offset = (int32_t)(slot % kv->page_size);
+    const int32_t page = (int32_t)(slot >> kv->page_bits), offset = (int32_t)(slot & (kv->page_size - 1));
     for (int32_t head = 0; head < kv->num_heads; head++) {
-        char *tile = kv_tile(kv, slot / kv->page_size, head, offset);
-        write_key(kv, tile, offset % kv->tile_tokens, keys + head * kv->head_dim);
-        write_value(kv, tile + kv->key_bytes, offset % kv->tile_tokens, values + head * kv->head_dim);
+        char *tile = kv_tile(kv, &page, head, offset);
+        write_key(kv, tile, offset & (kv->tile_tokens - 1), keys + head * kv->head_dim);
+        write_value(kv, tile + kv->key_bytes, offset & (kv->tile_tokens - 1), values + head * kv->head_dim);
     }
 }
 

@@ -66,15 +66,35 @@ static inline vfloat vmax(vfloat a, vfloat b) {
     return (vfloat)((greater & (vint)a) | (~greater & (vint)b));
 #endif
 }
-static inline vfloat vmin(vfloat a, vfloat b) { return -vmax(-a, -b); }
+static inline vfloat vmin(vfloat a, vfloat b) { /* of two where one is not a number the second, as vmax */
+#if defined(LIMELIGHT_AVX512)
+    return (vfloat)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(LIMELIGHT_AVX2)
+    return (vfloat)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    vint smaller = a < b;
+    return (vfloat)((smaller & (vint)a) | (~smaller & (vint)b));
+#endif
+}
 
 /* Lanes added as a tree: i with i + LANES / 2, and so on. */
 static inline float vsum(vfloat v) {
+#if LANES > 4 && !defined(LIMELIGHT_EMULATE)
+#if LANES == 16
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
+#else
+    const __m256 eight = (__m256)v;
+#endif
+    __m128 sums = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    sums = _mm_add_ps(sums, _mm_movehl_ps(sums, sums));
+    return _mm_cvtss_f32(_mm_add_ss(sums, _mm_movehdup_ps(sums)));
+#else
     float lanes[LANES];
     memcpy(lanes, &v, sizeof v);
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
     return lanes[0];
+#endif
 }
 static inline float vgreatest(vfloat v) {
 #if defined(LIMELIGHT_AVX512) && !defined(LIMELIGHT_EMULATE)
@@ -94,10 +114,11 @@ static inline float vgreatest(vfloat v) {
 
 /* e**x within 2 ulp or so; 0 below -87.3, x is taken for 88 above. exp(x) = 2**n * 2**f, f in [-0.5, 0.5]. */
 static inline vfloat vexp(vfloat x) {
-    const vfloat magic = vset(12582912.0f); /* 1.5 * 2**23: adding it rounds to an integer */
-    vfloat low = x;
-    x = vmin(vmax(x, vset(-87.33654f)), vset(88.0f));
-    vfloat n = vfma(x, vset(1.44269504f), magic) - magic;
+    const vfloat magic = vset(12582912.0f); /* 1.5 * 2**23: adding it rounds to an integer, in the lowest bits */
+    const vint is_zero = x < -87.33654f;
+    /* The second of two where one is not a number: it must not be hidden. */
+    x = vmin(vset(88.0f), vmax(vset(-87.33654f), x));
+    const vfloat shifted = vfma(x, vset(1.44269504f), magic), n = shifted - magic;
     vfloat r = vfma(n, vset(-0.693359375f), x);
     r = vfma(n, vset(2.12194440e-4f), r);
     vfloat p = vset(1.9875691500e-4f);
@@ -107,11 +128,8 @@ static inline vfloat vexp(vfloat x) {
     p = vfma(p, r, vset(1.6666665459e-1f));
     p = vfma(p, r, vset(5.0000001201e-1f));
     p = vfma(p, r * r, r + 1.0f);
-    vint power = (__builtin_convertvector(n, vint) + 127) << 23;
-    vint keep = low > -87.33654f; /* false for not a number: it must not be hidden */
-    vint is_number = low == low;
-    vfloat result = p * (vfloat)power;
-    return (vfloat)(((vint)result & keep) | ((vint)low & ~is_number));
+    const vint power = ((vint)shifted << 23) + (127 << 23);
+    return (vfloat)((vint)(p * (vfloat)power) & ~is_zero);
 }
 
 /* Wide and narrow numbers of the KV pool and of weights. */

@@ -46,8 +46,8 @@ class LLM:
         revision: branch, tag or commit of a hub id.
         dtype: "auto", "float32", "bfloat16", "float16" (vLLM's "float", "half" and "bfloat16" too).
         seed: makes prompts without a seed of their own reproducible, in the order they are given; None draws seeds.
-        max_model_len, max_num_seqs, max_num_batched_tokens, served_model_name, device, cpu_kernels, num_threads, quantize,
-            deterministic: as in `EngineConfig`.
+        max_model_len, max_num_seqs, max_num_batched_tokens, served_model_name, device: as in `EngineConfig`.
+        cpu_kernels, num_threads, quantize, deterministic: likewise.
         kv_cache_memory_bytes: size of the KV pool; default: a share of the free memory.
         block_size: tokens per KV page.
         enable_prefix_caching: share pages of equal prefixes between prompts.

@@ -98,8 +98,8 @@ def test_other_dtypes_run(folder: Path, dtype: str) -> None:
 
 def test_quantised_weights_take_less_memory_and_generate(folder: Path) -> None:
     sizes = []
+    reports: list[str] = []
     for setting in ("none", "int8", "int4"):
-        reports: list[str] = []
         config = EngineConfig(model=str(folder), device="cpu", kv_cache_bytes=2**20, quantize=setting)
         loaded = load_model(config, lambda what, fraction: reports.append(what))
         batch = Batch(loaded.executor, 16, range(loaded.capacity.num_pages))

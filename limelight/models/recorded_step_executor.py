@@ -5,38 +5,20 @@ Everything up to the drawn tokens happens inside the call, on the threads of a p
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
 
 from limelight.kernels.cpu.attention import KVPool
-from limelight.kernels.cpu.expand import expand
 from limelight.kernels.cpu.kernels import CpuKernels
-from limelight.kernels.cpu.recorder import Program, bound
 from limelight.kernels.cpu.sampling import SampledBuffers, SamplingBuffers
 from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
 from limelight.kernels.cpu.threads import ThreadPool
-from limelight.kernels.interface import Rows
-from limelight.models.forward_batch import ForwardBatch
-from limelight.models.layers import ProjectionShape
 from limelight.models.lora.adapter_file import AdapterWeights
 from limelight.models.lora.recorded_adapters import RecordedAdapters
+from limelight.models.recorded_pass import RecordableModel, RecordedPass, record_pass
 from limelight.models.recorded_sampling import RecordedSamplingSeats
 from limelight.models.recorded_seats import RecordedSeats
 from limelight.models.sampler import not_finite
 from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, Step, StepResult
-
-
-class RecordableModel(Protocol):
-    """A decoder, with its weights, whose pass can be recorded.
-
-    Attributes:
-        adaptable: the projections that adapters can change.
-    """
-
-    adaptable: tuple[ProjectionShape, ...]
-
-    def forward(self, batch: ForwardBatch, kv: Any) -> Rows:
-        """Record the pass; logits [sampled, vocab] float32."""
-        ...
 
 
 def step_limits(capacity: Capacity, num_speculative_tokens: int) -> StepLimits:
@@ -56,7 +38,7 @@ def most_sampled(max_num_batched_tokens: int, num_seats: int, num_speculative_to
 
 
 class RecordedStepExecutor:
-    """See `StepExecutor`. Owns weights, KV pool, seats, the recorded pass and its threads.
+    """See `StepExecutor`. Owns weights, KV pool, seats, the recorded passes and their threads.
 
     `submit` runs the step to its end.
 
@@ -96,14 +78,11 @@ class RecordedStepExecutor:
         self._sampling = RecordedSamplingSeats(sampling)
         self._adapters = adapters
         self._recorded_adapters = RecordedAdapters(model.adaptable, kernels, limits, max_adapters, max_adapter_rank)
-        self._program: Program | None
-        self._program, self._sampled = self._record(model, kernels, kv, sampling)
+        self._record: Callable[[RecordedAdapters | None], RecordedPass] | None
+        self._record = partial(record_pass, model, kernels, kv, self._buffers, sampling)
+        self._plain: RecordedPass | None = self._record(None)
+        self._adapted: RecordedPass | None = None  # recorded when the first adapter runs
         self._pool = ThreadPool(kernels.library, num_threads)
-
-    @property
-    def working_bytes(self) -> int:
-        """Memory of the values of a step."""
-        return 0 if self._program is None else self._program.num_bytes
 
     def submit(self, step: Step) -> Callable[[], StepResult]:
         """Apply the step's deltas, run it, and return a function that gives its result.
@@ -113,17 +92,14 @@ class RecordedStepExecutor:
             MemoryError: the threads' working memory cannot be had.
             RuntimeError: `close` has been called.
         """
-        if self._program is None:
-            raise RuntimeError(f"step {step.number} was submitted after close()")
         self._apply_deltas(step)
         if not step.chunks:
             return tuple
         drawing = [chunk for chunk in step.chunks if chunk.sample]
         wanted = [self._sampling.settings(chunk.seat).num_logprobs for chunk in drawing]
-        self._recorded_adapters.fill(step.chunks, self._seats.adapters, self._adapters)
-        self._seats.place(step.chunks)
-        self._program.run(self._pool)
-        drawn = iter(self._read(step.number, drawing, wanted))
+        recorded = self._prepare(step)
+        recorded.program.run(self._pool)
+        drawn = iter(self._read(step.number, recorded.sampled, drawing, wanted))
         result = tuple([next(drawn) if chunk.sample else None for chunk in step.chunks])
         return lambda: result
 
@@ -134,46 +110,38 @@ class RecordedStepExecutor:
         Raises:
             ValueError, MemoryError, RuntimeError: as `submit`.
         """
-        if self._program is None:
-            raise RuntimeError(f"step {step.number} was submitted after close()")
         self._apply_deltas(step)
-        self._recorded_adapters.fill(step.chunks, self._seats.adapters, self._adapters)
-        self._seats.place(step.chunks)
-        return self._program.profile(self._pool)
+        return self._prepare(step).program.profile(self._pool)
 
     def close(self) -> None:
         """Let go of weights, pages and threads."""
-        self._program = None
+        self._record = self._plain = self._adapted = None
         self._adapters = {}
         self._pool.close()
 
-    def _record(
-        self, model: RecordableModel, kernels: CpuKernels, kv: KVPool, sampling: SamplingBuffers
-    ) -> tuple[Program, SampledBuffers]:
-        buffers = self._buffers
-        batch = ForwardBatch(
-            token_ids=bound(buffers.tokens, buffers.token_ids),
-            attention=buffers,
-            sample_rows=bound(buffers.sampled, buffers.sample_rows),
-            adapters=self._recorded_adapters.all_rows,
-            sampled_adapters=self._recorded_adapters.sampled_rows,
-        )
-        with kernels.recording() as recorder:
-            expand(recorder, buffers)
-            logits = model.forward(batch, kv)
-            sampled = kernels.sample(logits, sampling)
-            program, _ = recorder.finish()
-        return program, sampled
+    def _prepare(self, step: Step) -> RecordedPass:
+        """Write the step into the buffers; the pass that runs it."""
+        assert self._record is not None, "nothing runs after close()"
+        assert self._plain is not None, "nothing runs after close()"
+        adapters = self._seats.adapters
+        recorded = self._plain
+        if any(adapters[chunk.seat] is not None for chunk in step.chunks):
+            self._recorded_adapters.fill(step.chunks, adapters, self._adapters)
+            recorded = self._adapted = self._adapted or self._record(self._recorded_adapters)
+        self._seats.place(step.chunks)
+        return recorded
 
-    def _read(self, step_number: int, chunks: Sequence[Chunk], wanted: Sequence[int | None]) -> list[Sampled]:
+    def _read(
+        self, step_number: int, drawn: SampledBuffers, chunks: Sequence[Chunk], wanted: Sequence[int | None]
+    ) -> list[Sampled]:
         """What the chunks drew; the last token of each goes to its seat.
 
         Guesses count as far as they agree with what was drawn. A chunk with a row whose logits are not finite is a
         failure of its own: an adapter with enormous weights is no matter of the other rows.
         """
         num_rows = self._buffers.counts[2]
-        token_ids = self._sampled.token_ids[:num_rows].tolist()
-        best_logits = self._sampled.best_logits[:num_rows].tolist()
+        token_ids = drawn.token_ids[:num_rows].tolist()
+        best_logits = drawn.best_logits[:num_rows].tolist()
         sampled: list[Sampled] = []
         last_tokens: list[int] = []
         first = 0
@@ -188,28 +156,30 @@ class RecordedStepExecutor:
             elif num_logprobs is None:
                 sampled.append(Sampled(tuple(token_ids[first:end])))
             else:
-                logprobs = tuple([self._logprobs(row, num_logprobs) for row in range(first, end)])
+                num_best = min(num_logprobs, self._vocab_size)
+                logprobs = tuple([_logprobs(drawn, row, num_best) for row in range(first, end)])
                 sampled.append(Sampled(tuple(token_ids[first:end]), logprobs))
             first += chunk.num_drafts + 1
         self._buffers.last_tokens[[chunk.seat for chunk in chunks]] = last_tokens
         return sampled
 
-    def _logprobs(self, row: int, num_best: int) -> SampledLogprobs:
-        sampled = self._sampled
-        num_best = min(num_best, self._vocab_size)
-        return SampledLogprobs(
-            float(sampled.logprobs[row]),
-            tuple(sampled.top_token_ids[row, :num_best].tolist()),
-            tuple(sampled.top_logprobs[row, :num_best].tolist()),
-        )
-
     def _apply_deltas(self, step: Step) -> None:
+        if self._plain is None:
+            raise RuntimeError(f"step {step.number} was submitted after close()")
         for seat in step.released:
             self._sampling.release(seat)
             self._seats.release(seat)
         for taken in step.taken:
             self._sampling.take(taken)
             self._seats.take(taken)
+
+
+def _logprobs(drawn: SampledBuffers, row: int, num_best: int) -> SampledLogprobs:
+    return SampledLogprobs(
+        float(drawn.logprobs[row]),
+        tuple(drawn.top_token_ids[row, :num_best].tolist()),
+        tuple(drawn.top_logprobs[row, :num_best].tolist()),
+    )
 
 
 def _num_right(chunk: Chunk, drawn: Sequence[int]) -> int:

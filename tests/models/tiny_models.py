@@ -118,7 +118,9 @@ class Recording:
     def forward(self, batch: ForwardBatch, kv: Any) -> Any:
         logits = self._forward(batch, kv)
         if isinstance(logits, Value):
-            logits.memory = np.zeros((logits.rows.largest, logits.width), np.float32)
+            # Passes that are recorded with adapters and without leave their logits in one place.
+            before = self._logits.memory if isinstance(self._logits, Value) else None
+            logits.memory = np.zeros((logits.rows.largest, logits.width), np.float32) if before is None else before
             self._logits = logits
         else:
             self._logits = logits.clone()

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from limelight.cli import SWITCH_SECONDS
 from limelight.cli.options import build_parser
 from limelight.cli.serve import Server, bind, http_settings
 from limelight.config import EngineConfig
@@ -155,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         loop_factory = None
     else:
         loop_factory = uvloop.new_event_loop
+    sys.setswitchinterval(SWITCH_SECONDS)  # as the program limelight does
     with contextlib.redirect_stdout(sys.stderr), asyncio.Runner(loop_factory=loop_factory) as runner:
         measured = runner.run(measure(options))  # the server tells its address
     for name, value in measured.items():

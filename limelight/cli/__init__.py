@@ -26,6 +26,10 @@ SPIN_COUNT = "5000"
 processes use the cores, it takes them from the very thread that is waited for. Fewer rounds cost more than they save on
 an idle machine (docs/log.md has both)."""
 
+SWITCH_SECONDS = 0.0005
+"""After which a thread that waits for the interpreter gets it. By default that is 5 ms, for which the model would wait
+at each step while the event loop tells the last one's tokens."""
+
 
 def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = None) -> int:
     """Runs one command and returns its exit code.
@@ -37,6 +41,7 @@ def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = 
     options = build_parser(os.environ).parse_args(arguments)
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read once, when torch is loaded
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         return _run(options, loader)
     except (ConfigError, InvalidRequest) as error:

@@ -21,9 +21,10 @@ from limelight.errors import LimelightError
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
 from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import error_body, log_failure
+from limelight.http.pace import Pace
 from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
-from limelight.http.streams import Event, open_streams, read_together
+from limelight.http.streams import Event, Events, open_streams, read_together
 
 logger = logging.getLogger(__name__)
 
@@ -74,12 +75,14 @@ class StreamedAnswer:
         requests: Sequence[GenerationRequest],
         writer: FrameWriter,
         settings: HttpSettings,
+        pace: Pace,
         headers: Mapping[str, str],
     ) -> None:
         self._engine = engine
         self._requests = requests
         self._writer = writer
         self._settings = settings
+        self._pace = pace
         self._headers = [*_HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,30 +98,36 @@ class StreamedAnswer:
             open_streams(self._engine, self._requests) as streams,
             read_together(streams) as events,
         ):
-            event: Event | None = None
-            with anyio.move_on_after(self._settings.header_wait_seconds) as wait:
-                event = await events.next()
-            body = _Body(send)
-            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-            async with body.kept_alive(self._settings.keep_alive_seconds):
-                try:
-                    if wait.cancelled_caught:
-                        # A middleware that holds the headers back until it sees a body lets them go now.
-                        await body.write(b"")
-                        event = await events.next()
-                    while event is not None:
-                        if frames := b"".join(self._writer.frames(event)):
-                            await body.write(frames)
-                        event = await events.next()
-                    ending = b"".join(self._writer.last_frames()) + DONE
-                except LimelightError as error:
-                    log_failure(error, scope)
-                    ending = frame(error_body(error, scope)) + DONE
-                except Exception:  # a bug: the status line is out, so only a frame can still say so
-                    logger.exception("request %s failed after its headers", request_id(scope))
-                    bug = LimelightError("The server failed while it wrote this answer")
-                    ending = frame(error_body(bug, scope)) + DONE
-            await body.write(ending, more=False)
+            with self._pace.stream():
+                await self._write_events(events, scope, send)
+
+    async def _write_events(self, events: Events, scope: Scope, send: Send) -> None:
+        event: Event | None = None
+        with anyio.move_on_after(self._settings.header_wait_seconds) as wait:
+            event = await events.next()
+        body = _Body(send)
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        async with body.kept_alive(self._settings.keep_alive_seconds):
+            try:
+                if wait.cancelled_caught:
+                    # A middleware that holds the headers back until it sees a body lets them go now.
+                    await body.write(b"")
+                    event = await events.next()
+                while event is not None:
+                    if frames := b"".join(self._writer.frames(event)):
+                        await body.write(frames)
+                    if (early := self._pace.seconds_between_frames - body.quiet_seconds) > 0:
+                        await anyio.sleep(early)  # what comes meanwhile is merged
+                    event = await events.next()
+                ending = b"".join(self._writer.last_frames()) + DONE
+            except LimelightError as error:
+                log_failure(error, scope)
+                ending = frame(error_body(error, scope)) + DONE
+            except Exception:  # a bug: the status line is out, so only a frame can still say so
+                logger.exception("request %s failed after its headers", request_id(scope))
+                bug = LimelightError("The server failed while it wrote this answer")
+                ending = frame(error_body(bug, scope)) + DONE
+        await body.write(ending, more=False)
 
 
 class _Body:
@@ -130,6 +139,11 @@ class _Body:
         self._send = send
         self._busy = False
         self._last_written = time.monotonic()
+
+    @property
+    def quiet_seconds(self) -> float:
+        """Since the last part went out."""
+        return time.monotonic() - self._last_written
 
     async def write(self, body: bytes, *, more: bool = True) -> None:
         """Send a part; it may wait for a client that reads slowly."""
@@ -154,7 +168,7 @@ class _Body:
 
     async def _keep_alive(self, seconds: float) -> None:
         while True:
-            quiet = time.monotonic() - self._last_written
+            quiet = self.quiet_seconds
             if quiet < seconds:
                 await anyio.sleep(seconds - quiet)
             elif self._busy:

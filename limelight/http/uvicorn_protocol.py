@@ -1,6 +1,13 @@
-"""uvicorn's faster HTTP parser without two weaknesses: endless request heads, and disconnects that pipelining hides."""
+"""uvicorn's faster HTTP parser without three weaknesses: endless request heads, disconnects that pipelining hides, and
+writes that wake each reader anew.
+"""
+
+import asyncio
+from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from limelight.http.gathered_writes import GatheredTransport
 
 MAX_HEAD_BYTES = 64 * 1024
 """Request line and headers; what arrives with a single read of the socket is let through."""
@@ -18,6 +25,10 @@ class BoundedHttpToolsProtocol(HttpToolsProtocol):
     _in_head = True
     _num_head_bytes = 0
     _running: RequestResponseCycle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Gather what is written."""
+        super().connection_made(cast("asyncio.Transport", GatheredTransport(transport, self.loop)))
 
     def data_received(self, data: bytes) -> None:
         """Count what belongs to a head that is still incomplete."""

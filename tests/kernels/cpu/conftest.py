@@ -11,9 +11,17 @@ from limelight.kernels.cpu.threads import ThreadPool
 from tests.kernels.cpu import libraries
 from tests.kernels.cpu.values_apart import finish_apart
 
+COMPILE_SECONDS = 600
+
 if libraries.SANITIZE:
     settings.register_profile("sanitized", deadline=None, max_examples=10)
     settings.load_profile("sanitized")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The first test of a variant compiles it, which takes minutes where many processes share few cores."""
+    if "library" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(COMPILE_SECONDS))
 
 
 @pytest.fixture(scope="session", params=libraries.VARIANTS)

@@ -9,6 +9,7 @@ from limelight.kernels.cpu import build
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the variants are for x86-64")
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("variant", list(build.VARIANT_FLAGS))
 def test_every_variant_compiles_without_a_warning(variant: str, tmp_path: Path) -> None:
     """Those that do not run on this processor, too."""

@@ -43,7 +43,7 @@ def runtime(name: str) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("sanitizer", "name"), [("address,undefined", "libasan.so"), ("thread", "libtsan.so")])
 def test_the_kernels_keep_to_their_memory_and_to_their_rows(sanitizer: str, name: str) -> None:
     loaded = runtime(name)

@@ -87,7 +87,7 @@ class Program:
         self.handle = library.call_long(NEW)
         if not self.handle:
             raise MemoryError("a program cannot be allocated")
-        weakref.finalize(self, library.call, FREE, self.handle)
+        weakref.finalize(self, library.call, FREE, self.handle).atexit = False
 
     def run(self, pool: ThreadPool | None = None) -> None:
         """Run all operations, on the threads of `pool` or on this one alone.

@@ -11,7 +11,8 @@ FREE = Function("pool_free", "p")
 class ThreadPool:
     """`num_threads` threads, the one that runs a program included; they sleep while none runs.
 
-    One program runs on a pool at a time. A forked child cannot use it.
+    One program runs on a pool at a time. A forked child cannot use it. When the process exits, nobody waits for the
+    threads: a daemon thread may be running a program then.
     """
 
     def __init__(self, library: Library, num_threads: int) -> None:
@@ -26,3 +27,4 @@ class ThreadPool:
             raise MemoryError(f"{num_threads} threads cannot be started; set a smaller num_threads")
         self.close = weakref.finalize(self, library.call, FREE, self.handle)
         """Ends the threads; nothing may be running. Happens by itself when the pool is not needed any more."""
+        self.close.atexit = False

@@ -172,6 +172,25 @@ print(count())
     assert (running, left) == ("3", "0")
 
 
+def test_a_process_exits_at_once_and_well_while_a_daemon_thread_runs_programs(checks: Library) -> None:
+    script = """
+import threading
+from tests.kernels.cpu import libraries
+from tests.kernels.cpu.test_pool import Checksums
+from limelight.kernels.cpu.threads import ThreadPool
+library = libraries.load(libraries.VARIANTS[0], libraries.CHECKSUM)
+checksums, pool = Checksums(library, 50, 200, 64), ThreadPool(library, 3)
+running = threading.Event()
+def run():
+    while True:
+        checksums.run([200] * 50, pool)
+        running.set()
+threading.Thread(target=run, daemon=True).start()
+running.wait()
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, timeout=60, check=True)
+
+
 def _name(task: Path) -> str:
     return (task / "comm").read_text().strip()
 

@@ -4,38 +4,59 @@
 
 #define ROWS_AT_ONCE 4
 
-static void write_key(const KVLayer *kv, char *tile, int32_t token, const float *key) {
+static void narrow(uint16_t *to, const float *from, int32_t count, int32_t type) {
+    if (type == BFLOAT16)
+        for (int32_t i = 0; i < count; i++) to[i] = to_bfloat16(from[i]);
+    else
+        for (int32_t i = 0; i < count; i++) to[i] = to_float16(from[i]);
+}
+
+/* `key` [depth] is narrow already, unless the pool is not. */
+static void write_key(const KVLayer *kv, char *tile, int32_t token, const void *key) {
     const int32_t tokens = kv->tile_tokens;
-    for (int32_t i = 0; i < kv->depth; i++) {
-        const float value = i < kv->head_dim ? key[i] : 0.0f;
-        if (kv->type == FLOAT32) ((float *)tile)[i * tokens + token] = value;
-        else if (kv->type == FLOAT16) ((uint16_t *)tile)[i * tokens + token] = to_float16(value);
-        else ((uint16_t *)tile)[i / 2 * 2 * tokens + 2 * token + i % 2] = to_bfloat16(value);
+    if (kv->type == FLOAT16) {
+        for (int32_t i = 0; i < kv->depth; i++)
+            ((uint16_t *)tile)[i * tokens + token] = ((const uint16_t *)key)[i];
+    } else { /* 32 bits are one float, or a pair of bfloat16 */
+        const int32_t count = kv->type == FLOAT32 ? kv->depth : kv->depth / 2;
+        for (int32_t i = 0; i < count; i++)
+            memcpy(tile + (size_t)(i * tokens + token) * 4, (const char *)key + (size_t)i * 4, 4);
     }
 }
 
-static void write_value(const KVLayer *kv, char *values, int32_t token, const float *value) {
+static void write_value(const KVLayer *kv, char *values, int32_t token, const void *value) {
     const int32_t head_dim = kv->head_dim;
-    if (kv->type == FLOAT32) {
-        memcpy((float *)values + token * head_dim, value, (size_t)head_dim * 4);
-    } else if (kv->type == FLOAT16) {
-        for (int32_t i = 0; i < head_dim; i++) ((uint16_t *)values)[token * head_dim + i] = to_float16(value[i]);
-    } else {
-        /* 16 bits at a time: another thread may be writing the other token of the pair. */
-        uint16_t *to = (uint16_t *)values + token / 2 * 2 * head_dim + token % 2;
-        for (int32_t i = 0; i < head_dim; i++) to[2 * i] = to_bfloat16(value[i]);
+    if (kv->type != BFLOAT16) {
+        const size_t bytes = (size_t)head_dim * (kv->type == FLOAT32 ? 4 : 2);
+        memcpy(values + (size_t)token * bytes, value, bytes);
+        return;
+    }
+    /* 16 bits at a time: another thread may be writing the other token of the pair. */
+    uint16_t *to = (uint16_t *)values + token / 2 * 2 * head_dim + token % 2;
+    for (int32_t i = 0; i < head_dim; i++) to[2 * i] = ((const uint16_t *)value)[i];
+}
+
+/* Keys and values [heads][head_dim] of one token. `scratch` has room for a head of each, [depth] floats. */
+static void write_token(const KVLayer *kv, int64_t slot, const float *keys, const float *values, float *scratch) {
+    const int32_t page = (int32_t)(slot >> kv->page_bits), offset = (int32_t)(slot & (kv->page_size - 1));
+    const int32_t token = offset & (kv->tile_tokens - 1);
+    float *key = scratch, *value = scratch + kv->depth;
+    memset(scratch, 0, (size_t)kv->depth * 2 * 4); /* of which an odd head_dim leaves one element as it is */
+    for (int32_t head = 0; head < kv->num_heads; head++, keys += kv->head_dim, values += kv->head_dim) {
+        char *tile = kv_tile(kv, &page, head, offset);
+        if (kv->type == FLOAT32) {
+            memcpy(key, keys, (size_t)kv->head_dim * 4);
+            memcpy(value, values, (size_t)kv->head_dim * 4);
+        } else {
+            narrow((uint16_t *)key, keys, kv->head_dim, kv->type);
+            narrow((uint16_t *)value, values, kv->head_dim, kv->type);
+        }
+        write_key(kv, tile, token, key);
+        write_value(kv, tile + kv->key_bytes, token, value);
     }
 }
 
-/* Keys and values [heads][head_dim] of one token. */
-static void write_token(const KVLayer *kv, int64_t slot, const float *keys, const float *values) {
-    const int32_t page = (int32_t)(slot >> kv->page_bits), offset = (int32_t)(slot & (kv->page_size - 1));
-    for (int32_t head = 0; head < kv->num_heads; head++) {
-        char *tile = kv_tile(kv, &page, head, offset);
-        write_key(kv, tile, offset & (kv->tile_tokens - 1), keys + head * kv->head_dim);
-        write_value(kv, tile + kv->key_bytes, offset & (kv->tile_tokens - 1), values + head * kv->head_dim);
-    }
-}
+static size_t token_scratch_floats(const KVLayer *kv) { return 2 * (size_t)kv->depth; }
 
 typedef struct {
     Operation operation;
@@ -53,9 +74,8 @@ static void run_write(const Operation *operation, int32_t unit, Worker *worker) 
     const Write *this = (const Write *)operation;
     const int64_t width = (int64_t)this->kv.num_heads * this->kv.head_dim;
     const int32_t first = unit * ROWS_AT_ONCE;
-    (void)worker;
     for (int32_t row = first; row < minimum(first + ROWS_AT_ONCE, *this->num_rows); row++)
-        write_token(&this->kv, this->slots[row], this->keys + row * width, this->values + row * width);
+        write_token(&this->kv, this->slots[row], this->keys + row * width, this->values + row * width, worker->scratch);
 }
 
 EXPORT int limelight_record_write(Program *program, const int32_t *num_rows, const int64_t *slots, const float *keys,
@@ -63,7 +83,7 @@ EXPORT int limelight_record_write(Program *program, const int32_t *num_rows, con
                                   int32_t head_dim) {
     Write this = {{"write", count_write, run_write}, kv_layer(pages, type, page_size, num_heads, head_dim),
                   num_rows, slots, keys, values};
-    return program_append(program, &this.operation, sizeof this, 0);
+    return program_append(program, &this.operation, sizeof this, token_scratch_floats(&this.kv) * 4);
 }
 
 typedef struct {
@@ -89,16 +109,23 @@ static void norm_head(float *normed, const float *head, const float *weight, int
         squares = vfma(x, x, squares);
     }
     const float factor = 1.0f / sqrtf(vsum(squares) / (float)width + epsilon);
-    for (int32_t i = 0; i < width; i++) normed[i] = head[i] * factor * weight[i];
+    for (int32_t i = 0; i < whole; i += LANES) vstore(normed + i, vload(head + i) * factor * vload(weight + i));
+    for (int32_t i = whole; i < width; i++) normed[i] = head[i] * factor * weight[i];
 }
 
 /* `rotated` and `head` may be the same. */
 static void rotate_head(float *rotated, const float *head, const float *cos, const float *sin, int32_t half,
                         int32_t width) {
-    for (int32_t i = 0; i < half; i++) {
-        const float first = head[i], second = head[i + half];
+    int32_t i = 0;
+    for (; i + LANES <= half; i += LANES) {
+        const vfloat first = vload(head + i), second = vload(head + half + i), c = vload(cos + i), s = vload(sin + i);
+        vstore(rotated + i, first * c - second * s);
+        vstore(rotated + half + i, second * c + first * s);
+    }
+    for (; i < half; i++) {
+        const float first = head[i], second = head[half + i];
         rotated[i] = first * cos[i] - second * sin[i];
-        rotated[i + half] = second * cos[i] + first * sin[i];
+        rotated[half + i] = second * cos[i] + first * sin[i];
     }
     if (rotated != head) memcpy(rotated + 2 * half, head + 2 * half, (size_t)(width - 2 * half) * 4);
 }
@@ -123,7 +150,7 @@ static void run_rotate_and_write(const Operation *operation, int32_t unit, Worke
         const float *qkv = this->qkv + row * (query_width + 2 * key_width);
         normed_and_rotated(this, row, this->queries + row * query_width, qkv, this->q_norm, this->num_queries);
         normed_and_rotated(this, row, keys, qkv + query_width, this->k_norm, this->kv.num_heads);
-        write_token(&this->kv, this->slots[row], keys, qkv + query_width + key_width);
+        write_token(&this->kv, this->slots[row], keys, qkv + query_width + key_width, keys + key_width);
     }
 }
 
@@ -141,5 +168,6 @@ EXPORT int limelight_record_rotate_and_write(Program *program, const int32_t *nu
                            .num_rows = num_rows, .positions = positions, .slots = slots, .cos = cos, .sin = sin,
                            .q_norm = q_norm, .k_norm = k_norm, .qkv = qkv, .queries = queries,
                            .num_queries = num_queries, .half = half, .epsilon = epsilon};
-    return program_append(program, &this.operation, sizeof this, (size_t)num_heads * (size_t)head_dim * 4);
+    const size_t scratch_floats = (size_t)num_heads * (size_t)head_dim + token_scratch_floats(&this.kv);
+    return program_append(program, &this.operation, sizeof this, scratch_floats * 4);
 }

@@ -78,8 +78,9 @@ static void write_outputs(const Attend *this, const RowTile *tile, int32_t head,
             sum = sum * factor + exponential(sink - greatest);
         }
         const vfloat share = vset(factor / sum);
-        for (int32_t i = 0; i < head_dim; i += LANES)
-            vstore_part(output + i, vload(values + i) * share, minimum(LANES, head_dim - i));
+        const int32_t whole = head_dim / LANES * LANES;
+        for (int32_t i = 0; i < whole; i += LANES) vstore(output + i, vload(values + i) * share);
+        if (whole < head_dim) vstore_part(output + whole, vload(values + whole) * share, head_dim - whole);
     }
 }
 
@@ -125,19 +126,35 @@ static void load_queries(const Attend *this, const RowTile *tile, int32_t head, 
     }
 }
 
-static void run_piece(const Attend *this, const RowTile *tile, int32_t piece, float *scratch) {
-    const int32_t pairs = tile->num_rows * this->group, pieces_per_head = tile->num_pieces / this->kv.num_heads;
-    const int32_t head = piece / pieces_per_head;
+static const int32_t *pages_of(const Attend *this, const RowTile *tile) {
+    return this->page_table + (int64_t)this->chunk_seats[tile->chunk] * this->max_pages;
+}
+
+static int32_t pieces_per_head(const Attend *this, const RowTile *tile) {
+    return tile->num_pieces / this->kv.num_heads;
+}
+
+/* The tiles that a piece reads first. */
+static int32_t first_tiles(const Attend *this, const RowTile *tile, int32_t piece, const char **tiles) {
+    const int32_t split = tile->first_split + piece % pieces_per_head(this, tile);
+    const int32_t begin = maximum(split * SPLIT, first_visible(tile->first_position, this->window)) / BLOCK * BLOCK;
+    return list_tiles(&this->kv, pages_of(this, tile), piece / pieces_per_head(this, tile), begin,
+                      minimum(begin + BLOCK, tile->first_position + tile->num_rows), tiles);
+}
+
+/* `following` are the first tiles of the piece after this one. */
+static void run_piece(const Attend *this, const RowTile *tile, int32_t piece, const char *const *following,
+                      int32_t num_following, float *scratch) {
+    const int32_t pairs = tile->num_rows * this->group, head = piece / pieces_per_head(this, tile);
     float *queries = scratch, *weights = queries + pairs_at_most(this) * this->kv.depth;
     float *results = weights + pairs_at_most(this) * BLOCK;
     const TileRows rows = {
-        .kv = &this->kv, .pages = this->page_table + (int64_t)this->chunk_seats[tile->chunk] * this->max_pages,
-        .head = head, .num_rows = tile->num_rows, .group = this->group, .first_position = tile->first_position,
+        .kv = &this->kv, .pages = pages_of(this, tile), .head = head, .num_rows = tile->num_rows, .group = this->group, .first_position = tile->first_position,
         .window = this->window, .soft_cap = this->soft_cap, .queries = queries, .weights = weights,
-        .copies = (char *)(scratch + scratch_floats(this))};
+        .copies = (char *)(scratch + scratch_floats(this)), .following = following, .num_following = num_following};
     load_queries(this, tile, head, queries);
     if (tile->is_split) {
-        attend_split(&rows, tile->first_split + piece % pieces_per_head, partial_of(this, tile, piece));
+        attend_split(&rows, tile->first_split + piece % pieces_per_head(this, tile), partial_of(this, tile, piece));
         return;
     }
     const Running running = running_at(results, pairs);
@@ -154,10 +171,14 @@ static void run_attend(const Operation *operation, int32_t unit, Worker *worker)
     const Attend *this = (const Attend *)operation;
     /* The end of a prompt has the longest context: it goes first, short pieces fill up at the end. */
     const Unit *work = this->plan.units + (*this->plan.num_units - 1 - unit);
-    RowTile *tile = this->plan.tiles + work->first_tile;
-    for (int32_t piece = work->first_piece; piece < work->end_piece; piece++) {
-        if (piece == tile->first_piece + tile->num_pieces) tile++;
-        run_piece(this, tile, piece - tile->first_piece, worker->scratch);
+    RowTile *tile = this->plan.tiles + work->first_tile, *next_tile = tile;
+    for (int32_t piece = work->first_piece; piece < work->end_piece; piece++, tile = next_tile) {
+        const char *following[MOST_TILES];
+        int32_t num_following = 0;
+        if (piece + 1 == tile->first_piece + tile->num_pieces) next_tile++;
+        if (piece + 1 < work->end_piece)
+            num_following = first_tiles(this, next_tile, piece + 1 - next_tile->first_piece, following);
+        run_piece(this, tile, piece - tile->first_piece, following, num_following, worker->scratch);
         if (__atomic_sub_fetch(&tile->num_open, 1, __ATOMIC_ACQ_REL) == 0) {
             finish_tile(this, tile);
             tile->num_open = tile->num_pieces;

@@ -114,6 +114,14 @@ static void attend_block(const TileRows *rows, Block *block, Running running) {
         add_values_of(rows, row, 1, block, common.end, visible(rows, row, block).end, running);
 }
 
+int32_t list_tiles(const KVLayer *kv, const int32_t *pages, int32_t head, int32_t begin, int32_t end,
+                   const char **tiles) {
+    int32_t num_tiles = 0;
+    for (int32_t token = begin; token < end; token += kv->tile_tokens)
+        tiles[num_tiles++] = kv_tile(kv, pages, head, token);
+    return num_tiles;
+}
+
 void attend_tokens(const TileRows *rows, int32_t begin, int32_t end, Running running) {
     const KVLayer *kv = rows->kv;
     const int32_t context = rows->first_position + rows->num_rows;
@@ -123,12 +131,13 @@ void attend_tokens(const TileRows *rows, int32_t begin, int32_t end, Running run
     }
     memset(running.values, 0, (size_t)num_pairs(rows) * (size_t)result_width(kv->head_dim) * 4);
     for (int32_t base = begin / BLOCK * BLOCK; base < end; base += BLOCK) {
-        const char *next[BLOCK / 8];
-        int32_t num_next = 0;
-        for (int32_t token = base + BLOCK; token < minimum(base + 2 * BLOCK, context); token += kv->tile_tokens)
-            next[num_next++] = kv_tile(kv, rows->pages, rows->head, token);
+        const char *next[MOST_TILES];
+        const int32_t num_next =
+            list_tiles(kv, rows->pages, rows->head, base + BLOCK, minimum(base + 2 * BLOCK, context), next);
         Block block = {.base = base, .limit = minimum(BLOCK, end - base),
-                       .ahead = {.pieces = next, .num_pieces = num_next, .piece_bytes = kv->tile_bytes}};
+                       .ahead = {.pieces = num_next ? next : rows->following,
+                                 .num_pieces = num_next ? num_next : rows->num_following,
+                                 .piece_bytes = kv->tile_bytes}};
         attend_block(rows, &block, running);
     }
 }

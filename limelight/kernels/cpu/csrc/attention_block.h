@@ -6,6 +6,8 @@
 #include "attention.h"
 #include "kv.h"
 
+#define MOST_TILES (BLOCK / 8) /* of a block */
+
 /* What the softmax of each pair has so far: the weighted sum of values is values / sum. A sum of 0: no token yet. */
 typedef struct {
     float *greatest; /* [pairs] scores */
@@ -25,6 +27,8 @@ typedef struct {
     const float *queries;   /* [pairs][depth], scaled */
     float *weights;         /* [pairs][BLOCK], scratch */
     char *copies;           /* scratch for a block's keys and values, if the pages are smaller than TILE */
+    const char *const *following; /* tiles that will be read when this context is done */
+    int32_t num_following;
 } TileRows;
 
 static inline int32_t num_pairs(const TileRows *rows) { return rows->num_rows * rows->group; }
@@ -33,6 +37,11 @@ static inline int32_t num_pairs(const TileRows *rows) { return rows->num_rows * 
 static inline int32_t first_visible(int32_t position, int32_t window) {
     return window ? maximum(0, position - window + 1) : 0;
 }
+
+/* Lists the tiles of the tokens from `begin`, the first of a tile, to `end - 1`, MOST_TILES at most, in `tiles` and
+   gives their number. */
+int32_t list_tiles(const KVLayer *kv, const int32_t *pages, int32_t head, int32_t begin, int32_t end,
+                   const char **tiles);
 
 /* Sets `running` to the softmax over the tokens from `begin` to `end - 1`, of which each row takes those it sees. */
 void attend_tokens(const TileRows *rows, int32_t begin, int32_t end, Running running);

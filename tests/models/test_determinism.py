@@ -11,7 +11,7 @@ from limelight.engine import Engine
 from limelight.errors import ConfigError
 from limelight.generation import SamplingParams
 from tests.models.families.tiny_families import TINY_FAMILIES
-from tests.models.tiny_models import save_byte_tokenizer
+from tests.models.tiny_models import c_kernels, save_byte_tokenizer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 VOCAB_SIZE = 258
@@ -33,6 +33,7 @@ Answers = list[tuple[tuple[int, ...], list[float]]]
 @pytest.fixture(scope="module", params=PAGE_BYTES)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
     """Folder of a tiny random model, whose logits lie close together, and the bytes of a page."""
+    c_kernels()  # or the tests are skipped
     folder = tmp_path_factory.mktemp(request.param)
     TINY_FAMILIES[request.param](vocab_size=VOCAB_SIZE, eos_token_id=256).save_pretrained(folder)
     save_byte_tokenizer(folder)

@@ -1,6 +1,8 @@
 """Steps through the whole executor on a tiny model: results, penalties, log-probabilities, failures, global state."""
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from limelight.models.checkpoint import Checkpoint
+from limelight.models.recorded_step_executor import RecordedStepExecutor
 from limelight.step import Chunk, SeatSampling, SeatTaken, Step
 from tests.models.sequences import GREEDY, Batch
 from tests.models.tiny_models import VOCAB_SIZE, Rig, c_kernels, saved, tiny_llama
@@ -197,6 +200,23 @@ def test_a_closed_executor_runs_nothing_more(rig: Rig) -> None:
     rig.executor.close()
     with pytest.raises(RuntimeError, match=r"step 4 was submitted after close\(\)"):
         rig.executor.submit(Step(number=4, chunks=()))
+
+
+def test_closing_gives_weights_pages_and_the_memory_of_steps_back(checkpoint: Checkpoint) -> None:
+    rig = Rig(checkpoint, kernels=c_kernels())
+    executor = rig.executor
+    assert isinstance(executor, RecordedStepExecutor)
+    assert executor._plain is not None
+    memory, *kept = executor._plain.program.kept
+    weights = [tensor for tensor in kept if isinstance(tensor, torch.Tensor)]
+    references = [weakref.ref(array) for array in (memory, *weights, *rig.kv.layers)]
+    assert len(references) > 10
+    executor.close()
+    del memory, kept, weights, rig
+    gc.collect()
+    assert {reference() for reference in references} == {None}
+    with pytest.raises(RuntimeError, match=r"submitted after close\(\)"):
+        executor.submit(Step(number=4, chunks=()))
 
 
 def test_torch_is_left_as_it_was(make_rig: Callable[[], Rig]) -> None:

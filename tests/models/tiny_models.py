@@ -21,7 +21,8 @@ from transformers import (
 from limelight.kernels.cpu.kernels import CpuKernels
 from limelight.kernels.cpu.library import Library
 from limelight.kernels.cpu.loading import load_library
-from limelight.kernels.cpu.recorder import Value
+from limelight.kernels.cpu.recorder import Value, bound
+from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
 from limelight.kernels.interface import Kernels
 from limelight.kernels.reference import ReferenceKernels
 from limelight.models.checkpoint import Checkpoint, open_checkpoint
@@ -155,13 +156,13 @@ class Rig:
         kernels: Kernels | None = None,
     ) -> None:
         source: Source = checkpoint if isinstance(checkpoint, TransformersSource) else NativeSource(checkpoint)
-        kernels = kernels or ReferenceKernels(torch.device("cpu"))
+        self._kernels = kernels = kernels or ReferenceKernels(torch.device("cpu"))
         in_c = isinstance(kernels, CpuKernels)
         precision = Precision(values=torch.float32, kv=dtype, weights=None) if in_c else Precision.uniform(dtype)
         model = source.load(kernels, precision, max_model_len, lambda what, fraction: None)
         self.kv = allocate_kv_cache(kernels, kv_layout(source.outline, num_pages, page_size, dtype))
-        for page in range(num_pages):
-            self.spoil(page)
+        for layer in self.kv.layers:
+            layer.fill(0xFF) if in_c else layer.fill_(torch.nan)
         self.capacity = Capacity(
             num_pages=num_pages,
             page_size=page_size,
@@ -191,11 +192,22 @@ class Rig:
 
     def spoil(self, page: int) -> None:
         """Turn what a page holds into NaN."""
-        for layer in self.kv.layers:
-            if isinstance(layer, torch.Tensor):
-                layer.view(self.kv.layout.num_pages, -1)[page] = torch.nan
-            else:
-                layer.reshape(self.kv.layout.num_pages, -1)[page] = 0xFF
+        layout = self.kv.layout
+        if not isinstance(self._kernels, CpuKernels):
+            for layer in self.kv.layers:
+                layer.view(layout.num_pages, -1)[page] = torch.nan
+            return
+        size = layout.page_size
+        buffers = StepBuffers(StepLimits(num_tokens=size, num_seats=1, num_sampled=1, max_pages=1, page_size=size))
+        buffers.counts[0] = size
+        buffers.slots[:] = page * size + np.arange(size)
+        rows = bound(buffers.tokens, np.full((size, layout.num_kv_heads * layout.head_dim), np.nan, np.float32))
+        with self._kernels.recording() as recorder:
+            plan = self._kernels.plan(buffers, self.kv)
+            for number in range(layout.num_layers):
+                self._kernels.write(self.kv, number, rows, rows, plan)
+            program, _ = recorder.finish()
+        program.run()
 
     @property
     def logits(self) -> torch.Tensor:

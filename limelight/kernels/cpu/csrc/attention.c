@@ -149,8 +149,9 @@ static void run_piece(const Attend *this, const RowTile *tile, int32_t piece, co
     float *queries = scratch, *weights = queries + pairs_at_most(this) * this->kv.depth;
     float *results = weights + pairs_at_most(this) * BLOCK;
     const TileRows rows = {
-        .kv = &this->kv, .pages = pages_of(this, tile), .head = head, .num_rows = tile->num_rows, .group = this->group, .first_position = tile->first_position,
-        .window = this->window, .soft_cap = this->soft_cap, .queries = queries, .weights = weights,
+        .kv = &this->kv, .pages = pages_of(this, tile), .head = head, .num_rows = tile->num_rows,
+        .group = this->group, .first_position = tile->first_position, .window = this->window,
+        .soft_cap = this->soft_cap, .queries = queries, .weights = weights,
         .copies = (char *)(scratch + scratch_floats(this)), .following = following, .num_following = num_following};
     load_queries(this, tile, head, queries);
     if (tile->is_split) {

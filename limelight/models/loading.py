@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from limelight.config import EngineConfig
-from limelight.errors import ConfigError
+from limelight.errors import ConfigError, OutOfMemory
 from limelight.kernels.cpu.features import usable_cores
 from limelight.kernels.cpu.kernels import CpuKernels
 from limelight.kernels.interface import Kernels
@@ -61,13 +61,16 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         max_model_len=plan.max_model_len,
         vocab_size=outline.vocab_size,
     )
-    kv = allocate_kv_cache(kernels, kv_layout(outline, plan.num_pages, plan.page_size, precision.kv))
     adapters = AdapterTable(
         model.adaptable, precision.values, kernels.device, config.max_lora_rank, partial(_free_bytes, kernels)
     )
-    executor = _executor(config, model, kernels, kv, capacity, adapters)
-    report("warming up", None)
-    warm_up(executor, capacity)
+    try:
+        kv = allocate_kv_cache(kernels, kv_layout(outline, plan.num_pages, plan.page_size, precision.kv))
+        executor = _executor(config, model, kernels, kv, capacity, adapters)
+        report("warming up", None)
+        warm_up(executor, capacity)
+    except MemoryError as error:
+        raise OutOfMemory(f"the system does not give what steps need: {error}\n{plan.table()}") from error
     return LoadedModel(
         name=model_name(config.model),
         vocabulary=vocabulary,

@@ -11,11 +11,12 @@ import torch
 from limelight.config import EngineConfig
 from limelight.errors import CheckpointError, ConfigError, OutOfMemory
 from limelight.generation import ChatPrompt
+from limelight.models import loading
 from limelight.models.loaded_model import LoadedModel
 from limelight.models.loading import choose_device, load_model
 from limelight.models.precision import choose_dtype
 from tests.models.sequences import Batch
-from tests.models.tiny_models import save_byte_tokenizer, tiny_llama
+from tests.models.tiny_models import c_library, save_byte_tokenizer, tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 CPU = torch.device("cpu")
@@ -121,6 +122,21 @@ def test_a_context_longer_than_the_models_positions_is_refused(folder: Path) -> 
 def test_a_pool_that_cannot_hold_a_page_is_refused(folder: Path) -> None:
     with pytest.raises(OutOfMemory, match="kv_cache_bytes"):
         load(folder, kv_cache_bytes=100)
+
+
+@pytest.mark.parametrize("what", ["allocate_kv_cache", "RecordedStepExecutor", "warm_up"])
+def test_memory_that_the_system_does_not_give_is_an_error_of_the_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    if c_library() is None:
+        pytest.skip("there is no C compiler")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MemoryError("900 threads cannot be started; set a smaller num_threads")
+
+    monkeypatch.setattr(loading, what, refuse)
+    with pytest.raises(OutOfMemory, match=r"900 threads.*set a smaller num_threads"):
+        load(folder)
 
 
 def test_tensors_that_do_not_fit_the_configuration_are_named(folder: Path, tmp_path: Path) -> None:

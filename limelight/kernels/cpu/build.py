@@ -60,8 +60,16 @@ def packaged_name(variant: str) -> str:
 
 
 def compiler() -> list[str] | None:
-    """The command of the C compiler: the variable CC, or what is installed; None if there is nothing."""
-    commands = [shlex.split(os.environ.get("CC", "")), *([name] for name in COMPILERS)]
+    """The command of the C compiler: the variable CC, or what is installed; None if there is nothing.
+
+    Raises:
+        CompilationFailed: CC cannot be taken apart into words.
+    """
+    named = os.environ.get("CC", "")
+    try:
+        commands = [shlex.split(named), *([name] for name in COMPILERS)]
+    except ValueError as error:
+        raise CompilationFailed(f"CC is {named!r}, which is no command: {error}") from error
     return next((command for command in commands if command and shutil.which(command[0])), None)
 
 

@@ -100,8 +100,12 @@ def _load_variant(variant: str, report: Report, problems: list[str]) -> Library 
         cache = Cache(default_folder())
     except (CacheUnusable, RuntimeError) as error:  # RuntimeError: there is no home
         logger.warning("Compiled kernels cannot be kept, so each start compiles them: %s.", error)
-        with tempfile.TemporaryDirectory(prefix="limelight-kernels-") as private:
-            return _from_cache(variant, Cache(Path(private)), report, problems)
+        try:
+            with tempfile.TemporaryDirectory(prefix="limelight-kernels-") as private:
+                return _from_cache(variant, Cache(Path(private)), report, problems)
+        except OSError as no_folder:
+            problems.append(str(no_folder))
+            return None
     return _from_cache(variant, cache, report, problems)
 
 
@@ -116,13 +120,13 @@ def _from_cache(variant: str, cache: Cache, report: Report, problems: list[str])
 
 def _made(variant: str, cache: Cache, report: Report, problems: list[str]) -> Iterator[Path]:
     """Paths to try: what the cache has, then what the compiler makes. Without a compiler, what any compiler made."""
-    command = build.compiler()
     name = Path(build.packaged_name(variant)).stem
-    if command is None:
-        problems.append(f"there is no C compiler: neither what CC names nor {', '.join(build.COMPILERS)}")
-        yield from cache.find(name)
-        return
     try:
+        command = build.compiler()
+        if command is None:
+            problems.append(f"there is no C compiler: neither what CC names nor {', '.join(build.COMPILERS)}")
+            yield from cache.find(name)
+            return
         name = f"{name}-{build.compiler_hash(command)}"
         yield from cache.find(name)
         yield compile_into(cache, name, command, build.flags_of(variant), progress=partial(report, STAGE))

@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,16 @@ def test_without_a_home_each_start_compiles(
     assert "each start compiles them" in caplog.text
 
 
+def test_where_no_folder_can_be_written_to_there_are_no_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    assert load_library("portable") is None
+    assert "Not a directory" in caplog.text
+
+
 @needs_compiler
 def test_libraries_go_when_they_have_not_been_used_for_a_month(cache: Path, sources: Path) -> None:
     load()
@@ -240,6 +251,12 @@ def test_cc_names_the_compiler(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     assert build.compiler() == ["/bin/false", "--fast"]
     assert load_library("portable") is None
     assert "/bin/false --fast --version" in caplog.text
+
+
+def test_a_cc_that_is_no_command_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("CC", 'gcc "-O2')
+    assert load_library("portable") is None
+    assert """CC is 'gcc "-O2', which is no command: No closing quotation""" in caplog.text
 
 
 @needs_compiler

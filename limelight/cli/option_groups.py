@@ -31,7 +31,13 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
     group.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API. Default: its own")
     group.add_argument("--device", choices=DEVICES, default="auto", help="where to compute")
-    group.add_argument("--dtype", choices=DTYPES, default="auto", help="what to compute in")
+    group.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default="auto",
+        help="what to compute in. The kernels in C compute in float32: to them it is what keys and values are kept in, "
+        "bfloat16 for auto",
+    )
     group.add_argument(
         "--cpu-kernels",
         choices=CPU_KERNELS,
@@ -45,7 +51,7 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         "--quantize",
         choices=QUANTIZATIONS,
         default="auto",
-        help="what weights are kept in on the CPU: as stored (auto), expanded (none), or made smaller while loading",
+        help="what the kernels in C keep weights in: as stored (auto), expanded (none), or made smaller while loading",
     )
     group.add_argument(
         "--deterministic",

@@ -18,7 +18,7 @@ from limelight.cli.option_groups import (
     sampling_options,
 )
 from limelight.cli.unknown_options import complaint
-from limelight.config import DEVICES, DTYPES, MODEL_IMPLS
+from limelight.config import CPU_KERNELS, DEVICES, DTYPES, MODEL_IMPLS, QUANTIZATIONS
 
 DESCRIPTION = """\
 Limelight serves language models: an OpenAI-compatible server with a chat page, a chat in the terminal, and plain
@@ -271,6 +271,8 @@ def _models_command(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="where it would be computed")
     parser.add_argument("--dtype", choices=DTYPES, default="auto", help="what it would be computed in")
+    parser.add_argument("--cpu-kernels", choices=CPU_KERNELS, default="auto", help="what would compute on the CPU")
+    parser.add_argument("--quantize", choices=QUANTIZATIONS, default="auto", help="what weights would be kept in")
     parser.add_argument("--model-impl", choices=MODEL_IMPLS, default="auto", help="whose layers would run")
 
 

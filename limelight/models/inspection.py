@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from limelight.config import EngineConfig
-from limelight.errors import ModelError
+from limelight.errors import ConfigError, ModelError
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
 from limelight.models.families.registry import family_of
@@ -78,7 +78,7 @@ def inspect_model(path: Path, config: EngineConfig, report: Report = lambda _sta
         report: told if kernels have to be compiled first.
 
     Raises:
-        ConfigError: a setting that this machine cannot honour.
+        ConfigError: the device is not there. What this model alone cannot honour is told as its problem.
     """
     device = choose_device(config.device)
     known = Inspection(problem=None, format=_format(path), stored_bytes=_stored_bytes(path))
@@ -94,7 +94,7 @@ def inspect_model(path: Path, config: EngineConfig, report: Report = lambda _sta
         )
         kernels = select_kernels(config, device, native=source.is_native, report=report)
         return _with_memory(known, config, source, kernels, choose_precision(config, outline.dtype, kernels))
-    except ModelError as error:
+    except (ConfigError, ModelError) as error:
         return msgspec.structs.replace(known, problem=str(error))
 
 

@@ -104,6 +104,19 @@ class TestOne:
         assert code == 1
         assert "does not run: " in out
 
+    def test_it_tells_the_memory_of_weights_that_would_be_made_smaller(self, run: Run, folder: Path) -> None:
+        sizes = [
+            json.loads(run(str(folder), "--json", "--quantize", kept)[1])["inspection"]["weights_bytes"]
+            for kept in ("none", "int8", "int4")
+        ]
+        assert sizes == sorted(sizes, reverse=True)
+        assert len(set(sizes)) == 3
+
+    def test_a_setting_that_does_not_go_with_the_model_is_its_problem(self, run: Run, folder: Path) -> None:
+        code, out, _ = run(str(folder), "--quantize", "int4", "--cpu-kernels", "reference")
+        assert code == 1
+        assert 'does not run: quantize "int4" needs the kernels in C' in out
+
     def test_what_is_not_there_is_one_line(self, run: Run) -> None:
         assert run("./nowhere") == (
             1, "", "limelight: ./nowhere does not exist; give an existing model folder, a .gguf file or a hub id\n"

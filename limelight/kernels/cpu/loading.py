@@ -18,9 +18,10 @@ logger = logging.getLogger(__name__)
 STAGE = "compiling kernels for this processor (once)"
 COMPILED = Path(__file__).parent / "compiled"
 """Libraries of a wheel."""
-ADVICE = (
-    "models run on PyTorch's own operations instead, several times slower. Install gcc "
-    "(for example: apt-get install gcc libc6-dev), or Limelight from a wheel for this platform, which has them compiled"
+WITHOUT = (
+    "There are no compiled kernels for this CPU: models run on PyTorch's own operations, several times slower. Install "
+    "gcc (for example: apt-get install gcc libc6-dev), or Limelight from a wheel for this platform, which has them "
+    "compiled. Why: %s"
 )
 
 
@@ -41,7 +42,7 @@ def load_library(variant: str = "auto", report: Report = lambda _stage, _fractio
         library = _load_variant(candidate, report, problems)
         if library is not None:
             return library
-    logger.warning("The kernels for the CPU are not available (%s): %s.", "; ".join(dict.fromkeys(problems)), ADVICE)
+    logger.warning(WITHOUT, "; ".join(dict.fromkeys(problems)))
     return None
 
 

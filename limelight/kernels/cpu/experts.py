@@ -11,7 +11,7 @@ from limelight.kernels.cpu.elementwise import activation_number
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.cpu.packing import FORMATS, format_of_weight, is_float, pack_matrix, packed_bytes
 from limelight.kernels.cpu.recorder import Recorder, RowCount, Value
-from limelight.kernels.cpu.weight_memory import WeightMemory
+from limelight.kernels.cpu.weight_memory import WeightMemory, aligned
 from limelight.kernels.interface import ExpertWeights, StoredTensor
 
 ROUTE = Function("record_route", "pppppiiii")
@@ -22,14 +22,13 @@ DOWN = Function("record_experts_down", "ppppppl")
 ADD_SHARES = Function("record_add_shares", "ppppppii")
 GROUP_WIDTH = 3
 """Numbers of a `Group` of `csrc/experts.c`."""
-ALIGNMENT = 64
 
 
 class PackedMatrices(NamedTuple):
     """A matrix of each expert, in one format.
 
     Attributes:
-        memory: uint8 [experts, bytes]: panels of `csrc/formats.h`, rows aligned to `ALIGNMENT`.
+        memory: uint8 [experts, bytes]: panels of `csrc/formats.h`, each expert's aligned.
         bias: float32 [experts, num_outputs] or None.
     """
 
@@ -124,7 +123,7 @@ def _pack(
 ) -> PackedMatrices:
     num_experts, num_outputs, num_inputs = weight.shape
     name = format_of_weight(weight)
-    num_bytes = -(-packed_bytes((num_outputs, num_inputs), name) // ALIGNMENT) * ALIGNMENT
+    num_bytes = aligned(packed_bytes((num_outputs, num_inputs), name))
     memory = weight_memory.allocate(num_experts * num_bytes).view(num_experts, num_bytes)
     for expert, panels in enumerate(memory):
         pack_matrix(library, [_matrix_of(weight, expert)], panels)

@@ -13,14 +13,13 @@ from limelight.kernels.cpu import packing
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.cpu.packing import FORMATS, is_float
 from limelight.kernels.cpu.recorder import Recorder, Value
-from limelight.kernels.cpu.weight_memory import WeightMemory
+from limelight.kernels.cpu.weight_memory import WeightMemory, aligned
 from limelight.kernels.interface import LinearSegment, StoredTensor
 
 STORED_FORMATS = packing.STORED_FORMATS
 LINEAR = Function("record_linear", "pppppppiii")
 EMBED = Function("record_embed", "pppppiif")
 NO_BIAS = -1
-ALIGNMENT = 64
 
 
 class PackedPart(NamedTuple):
@@ -77,10 +76,10 @@ def pack_linear(
     for run in runs:
         name = packing.format_of_weight(run[0].weight)
         num_outputs = sum(segment.weight.shape[0] for segment in run)
-        start, num_bytes = num_bytes, _aligned(num_bytes + packed_bytes((num_outputs, input_sizes[0]), name))
+        start, num_bytes = num_bytes, aligned(num_bytes + packed_bytes((num_outputs, input_sizes[0]), name))
         bias_start = NO_BIAS
         if any(segment.bias is not None for segment in run):
-            bias_start, num_bytes = num_bytes, _aligned(num_bytes + 4 * num_outputs)
+            bias_start, num_bytes = num_bytes, aligned(num_bytes + 4 * num_outputs)
         parts.append(PackedPart(name, num_outputs, start, bias_start))
     memory = (weight_memory or WeightMemory()).allocate(num_bytes)
     for part, run in zip(parts, runs, strict=True):
@@ -135,7 +134,3 @@ def _biases(run: Sequence[LinearSegment]) -> Iterator[Tensor]:
         yield (
             torch.zeros(segment.weight.shape[0]) if segment.bias is None else segment.bias.detach().to(torch.float32)
         )
-
-
-def _aligned(num_bytes: int) -> int:
-    return -(-num_bytes // ALIGNMENT) * ALIGNMENT

@@ -18,6 +18,11 @@ CHUNK_BYTES = 32 << 20
 ALIGNMENT = 64
 
 
+def aligned(num_bytes: int) -> int:
+    """The next multiple of `ALIGNMENT`."""
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
 class WeightMemory:
     """Gives out pieces of large chunks. A chunk is given back to the system when nothing refers to its pieces."""
 
@@ -26,8 +31,8 @@ class WeightMemory:
         self._chunk: NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def allocate(self, num_bytes: int) -> Tensor:
-        """Memory, uint8 [num_bytes], that nothing has written to; it begins at a multiple of 64 bytes."""
-        num_aligned = -(-num_bytes // ALIGNMENT) * ALIGNMENT
+        """Memory, uint8 [num_bytes], that nothing has written to; it begins at a multiple of `ALIGNMENT`."""
+        num_aligned = aligned(num_bytes)
         with self._lock:
             if num_aligned > len(self._chunk):
                 self._chunk = _mapped(max(num_aligned, CHUNK_BYTES))

@@ -92,8 +92,7 @@ static inline void quantize_group(QuantizedGroup *group, const float *values) {
         finish_group(group, scale, 0, 0);
         return;
     }
-    /* Adding 1.5 * 2**23 rounds to an integer, which the lowest bits are then. */
-    for (int i = 0; i < GROUP; i++) scaled[i] = values[i] * inverse + 12582912.0f;
+    for (int i = 0; i < GROUP; i++) scaled[i] = values[i] * inverse + ROUNDING;
     memcpy(bits, scaled, sizeof bits);
     for (int i = 0; i < GROUP; i++) group->codes[i] = (int8_t)(bits[i] - 0x4b400000);
     for (int i = 0; i < GROUP; i++) sum += group->codes[i];

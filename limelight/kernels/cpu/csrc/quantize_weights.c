@@ -12,8 +12,7 @@ typedef struct {
     vfloat weights[GROUP];
 } Groups;
 
-/* To the nearest integer, ties to even, for magnitudes below 2**22. */
-static inline vfloat vround(vfloat x) { return (x + 12582912.0f) - 12582912.0f; }
+static inline vfloat vround(vfloat x) { return (x + ROUNDING) - ROUNDING; }
 
 static inline vfloat vrounded_to_float16(vfloat x) {
     float lanes[LANES];
@@ -22,14 +21,10 @@ static inline vfloat vrounded_to_float16(vfloat x) {
     return vload(lanes);
 }
 
-static inline vfloat vselect(vint condition, vfloat a, vfloat b) {
-    return (vfloat)((condition & (vint)a) | (~condition & (vint)b));
-}
-
 /* 1 / scale, or 0 where that is infinite. */
 static inline vfloat inverse_of(vfloat scale) {
     const vfloat inverse = 1.0f / scale;
-    return vselect(inverse < INFINITY, inverse, vset(0.0f));
+    return vchoose(inverse < INFINITY, inverse, vset(0.0f));
 }
 
 static void put_float16(uint8_t *to, float value) {
@@ -90,9 +85,9 @@ static void quantize_4_bits(Groups *groups, int count, uint8_t *blocks) {
         const Fit fit = i < NUM_RANGES ? fit_again(groups, (range - 2.0f * left_out) / 15.0f, left_out)
                                        : fit_again(groups, best.scale, best.minimum);
         const vint is_better = fit.error < best.error;
-        best.scale = vselect(is_better, fit.scale, best.scale);
-        best.minimum = vselect(is_better, fit.minimum, best.minimum);
-        best.error = vselect(is_better, fit.error, best.error);
+        best.scale = vchoose(is_better, fit.scale, best.scale);
+        best.minimum = vchoose(is_better, fit.minimum, best.minimum);
+        best.error = vchoose(is_better, fit.error, best.error);
     }
     const vfloat scale = vrounded_to_float16(best.scale), minimum = vrounded_to_float16(best.minimum + low);
     const vfloat inverse = inverse_of(scale);

@@ -31,6 +31,11 @@ static inline vfloat vload(const float *from) { vfloat v; memcpy(&v, from, sizeo
 static inline void vstore(float *to, vfloat v) { memcpy(to, &v, sizeof v); }
 static inline vfloat vset(float value) { return value - (vfloat){0}; } /* not a sum: -0 stays as it is */
 
+/* Lanes of `a` where `which` has all bits set, those of `b` where it has none. */
+static inline vfloat vchoose(vint which, vfloat a, vfloat b) {
+    return (vfloat)((which & (vint)a) | (~which & (vint)b));
+}
+
 /* The first `count` (0 to LANES) lanes; the others are `fill`. */
 static inline vfloat vload_part(const float *from, int count, float fill) {
     vfloat v = vset(fill);
@@ -43,8 +48,7 @@ static inline void vstore_part(float *to, vfloat v, int count) { memcpy(to, &v, 
 static inline vfloat vkeep(vfloat v, int begin, int end, float fill) {
     vint lane;
     for (int i = 0; i < LANES; i++) lane[i] = i;
-    const vint kept = (lane >= begin) & (lane < end);
-    return (vfloat)((kept & (vint)v) | (~kept & (vint)vset(fill)));
+    return vchoose((lane >= begin) & (lane < end), v, vset(fill));
 }
 
 static inline vfloat vfma(vfloat a, vfloat b, vfloat c) {
@@ -62,8 +66,7 @@ static inline vfloat vmax(vfloat a, vfloat b) {
 #elif defined(LIMELIGHT_AVX2)
     return (vfloat)_mm256_max_ps((__m256)a, (__m256)b);
 #else
-    vint greater = a > b;
-    return (vfloat)((greater & (vint)a) | (~greater & (vint)b));
+    return vchoose(a > b, a, b);
 #endif
 }
 static inline vfloat vmin(vfloat a, vfloat b) { /* of two where one is not a number the second, as vmax */
@@ -72,8 +75,7 @@ static inline vfloat vmin(vfloat a, vfloat b) { /* of two where one is not a num
 #elif defined(LIMELIGHT_AVX2)
     return (vfloat)_mm256_min_ps((__m256)a, (__m256)b);
 #else
-    vint smaller = a < b;
-    return (vfloat)((smaller & (vint)a) | (~smaller & (vint)b));
+    return vchoose(a < b, a, b);
 #endif
 }
 
@@ -112,9 +114,12 @@ static inline float vgreatest(vfloat v) {
 #endif
 }
 
+/* 1.5 * 2**23. Adding it to a magnitude below 2**22 rounds to an integer, ties to even, in the lowest bits. */
+#define ROUNDING 12582912.0f
+
 /* e**x within 2 ulp or so; 0 below -87.3, x is taken for 88 above. exp(x) = 2**n * 2**f, f in [-0.5, 0.5]. */
 static inline vfloat vexp(vfloat x) {
-    const vfloat magic = vset(12582912.0f); /* 1.5 * 2**23: adding it rounds to an integer, in the lowest bits */
+    const vfloat magic = vset(ROUNDING);
     const vint is_zero = x < -87.33654f;
     /* The second of two where one is not a number: it must not be hidden. */
     x = vmin(vset(88.0f), vmax(vset(-87.33654f), x));

@@ -6,7 +6,6 @@
 
 #include "vector.h"
 
-static inline vfloat vchoose(vint which, vfloat a, vfloat b) { return (vfloat)((which & (vint)a) | (~which & (vint)b)); }
 static inline vfloat vabs(vfloat v) { return (vfloat)((vint)v & 0x7fffffff); }
 
 /* A bit for each lane, that of lane 0 lowest. */

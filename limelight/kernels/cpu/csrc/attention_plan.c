@@ -26,8 +26,6 @@ static int32_t most_partials(const PlanLimits *limits) {
     return (int32_t)(pairs < affordable ? pairs : affordable);
 }
 
-static size_t whole_lines(size_t bytes) { return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE; }
-
 static size_t units_offset(const PlanLimits *limits) {
     return CACHE_LINE + whole_lines((size_t)most_tiles(limits) * sizeof(RowTile));
 }

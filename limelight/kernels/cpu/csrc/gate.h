@@ -2,13 +2,14 @@
 #ifndef LIMELIGHT_GATE_H
 #define LIMELIGHT_GATE_H
 
+#include "program.h"
 #include "vector_math.h"
 
 /* Numbers as in elementwise.py. LIMITED is gpt-oss's: g = min(gate, limit), u = up within +-limit,
    g * sigmoid(1.702 g) * (u + 1). */
 enum { SILU, GELU_TANH, GELU, LIMITED };
 
-static inline __attribute__((always_inline)) vfloat gated(vfloat gate, vfloat up, int activation, vfloat limit) {
+ALWAYS_INLINE vfloat gated(vfloat gate, vfloat up, int activation, vfloat limit) {
     switch (activation) {
     case SILU: return gate * vsigmoid(gate) * up;
     case GELU_TANH: { /* x (1 + tanh(y)) / 2 = x sigmoid(2 y) (Hendrycks & Gimpel 2016, arXiv 1606.08415) */
@@ -23,8 +24,8 @@ static inline __attribute__((always_inline)) vfloat gated(vfloat gate, vfloat up
     }
 }
 
-static inline __attribute__((always_inline)) void gate_row_by(float *to, const float *gate, const float *up,
-                                                              int32_t width, int activation, float limit) {
+ALWAYS_INLINE void gate_row_by(float *to, const float *gate, const float *up, int32_t width, int activation,
+                               float limit) {
     const int32_t whole = width / LANES * LANES, rest = width - whole;
     for (int32_t i = 0; i < whole; i += LANES)
         vstore(to + i, gated(vload(gate + i), vload(up + i), activation, vset(limit)));

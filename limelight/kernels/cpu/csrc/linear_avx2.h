@@ -27,9 +27,8 @@ static inline vcodes four_inputs(const int8_t *codes) {
 #define KEEP_ORDER(v) __asm__("" : "+x"(v))
 
 /* Adds the products of four codes of 8 outputs to `sum`, or sets it for the first of the `num_quads` of a group. */
-static inline __attribute__((always_inline)) void add_quad(const Format *format, const int quad, const int num_quads,
-                                                           vcodes weights, const QuantizedGroup *row, vcodes inputs,
-                                                           __m256i *part, __m256i *sum) {
+ALWAYS_INLINE void add_quad(const Format *format, const int quad, const int num_quads, vcodes weights,
+                            const QuantizedGroup *row, vcodes inputs, __m256i *part, __m256i *sum) {
     const __m256i ones = _mm256_set1_epi16(1);
     (void)row;
     if (format->quads == 0) {

@@ -24,9 +24,8 @@ static inline vcodes four_inputs(const int8_t *codes) {
 }
 
 /* Adds the products of four codes of 16 outputs to `sum`, or sets it for the first of a group. */
-static inline __attribute__((always_inline)) void add_quad(const Format *format, const int quad, const int num_quads,
-                                                           vcodes weights, const QuantizedGroup *row, vcodes inputs,
-                                                           __m512i *part, __m512i *sum) {
+ALWAYS_INLINE void add_quad(const Format *format, const int quad, const int num_quads, vcodes weights,
+                            const QuantizedGroup *row, vcodes inputs, __m512i *part, __m512i *sum) {
     (void)part;
     (void)num_quads;
     if (format->quads == 0) {

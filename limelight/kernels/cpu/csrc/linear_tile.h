@@ -16,7 +16,6 @@
 
 #define FEW_ROWS 4
 #define AHEAD_BYTES 1280 /* how far the reading of a panel is ahead of its use */
-#define INLINE static inline __attribute__((always_inline))
 #ifdef LIMELIGHT_EMULATE /* would take minutes to compile */
 #define UNROLL
 #else
@@ -31,8 +30,8 @@ typedef void Unpack(const uint8_t *panel, int32_t steps, uint8_t *unpacked);
 
 /* Scales and minima of outputs number LANES * vector on, of part `part` of the group of 32 inputs number `step`. `head` is
    what the block has before its codes, `tail` what follows the codes. */
-INLINE void load_scales(const Format *format, const uint8_t *head, const uint8_t *tail, int32_t step, const int part,
-                        const int vector, vfloat *scale, vfloat *minimum) {
+ALWAYS_INLINE void load_scales(const Format *format, const uint8_t *head, const uint8_t *tail, int32_t step,
+                               const int part, const int vector, vfloat *scale, vfloat *minimum) {
     const int first = vector * LANES, parts = GROUP / format->group;
     if (format->scales == WIDE_SCALES_MINIMA) {
         *scale = vload((const float *)(tail + part * 128) + first);
@@ -55,15 +54,15 @@ INLINE void load_scales(const Format *format, const uint8_t *head, const uint8_t
 }
 
 /* What is read of a packed panel in a step, nearly. */
-INLINE int ahead_bytes(const Format *format) {
+ALWAYS_INLINE int ahead_bytes(const Format *format) {
     return format->scales == WIDE_SCALES_MINIMA ? (format->quads == 8 ? 320 : 576) : code_bytes(format) + 64;
 }
 
-INLINE int has_minima(const Format *format) { return format->quads != 0; }
+ALWAYS_INLINE int has_minima(const Format *format) { return format->quads != 0; }
 
-INLINE void code_tile(const Format *format, const int num_rows, const uint8_t *weights, const uint8_t *rows,
-                      int64_t row_bytes, int32_t steps, float *out, int64_t out_stride, int continues,
-                      const uint8_t *ahead) {
+ALWAYS_INLINE void code_tile(const Format *format, const int num_rows, const uint8_t *weights, const uint8_t *rows,
+                             int64_t row_bytes, int32_t steps, float *out, int64_t out_stride, int continues,
+                             const uint8_t *ahead) {
     const int is_packed = format->codes != BYTES, parts = GROUP / format->group, quads = format->group / 4;
     const int tail_bytes = format->block == GROUP ? format->panel_bytes - code_bytes(format) : 0;
     const int step_bytes = code_bytes(format) + tail_bytes;
@@ -134,14 +133,14 @@ INLINE void code_tile(const Format *format, const int num_rows, const uint8_t *w
         UNROLL for (int v = 0; v < VECTORS; v++) vstore(out + r * out_stride + v * LANES, totals[r][v]);
 }
 
-INLINE vfloat load_weights(const int format, const uint8_t *from, const int vector) {
+ALWAYS_INLINE vfloat load_weights(const int format, const uint8_t *from, const int vector) {
     if (format == F32) return vload((const float *)from + vector * LANES);
     return format == F16 ? load_halves(from + 2 * LANES * vector) : vload_bfloat16((const uint16_t *)from + LANES * vector);
 }
 
-INLINE void float_tile(const int format, const int num_rows, const uint8_t *weights, const uint8_t *rows,
-                       int64_t row_bytes, int32_t steps, float *out, int64_t out_stride, int continues,
-                       const uint8_t *ahead) {
+ALWAYS_INLINE void float_tile(const int format, const int num_rows, const uint8_t *weights, const uint8_t *rows,
+                              int64_t row_bytes, int32_t steps, float *out, int64_t out_stride, int continues,
+                              const uint8_t *ahead) {
     const int step_bytes = format == F32 ? 64 : 32;
     vfloat totals[MOST_ROWS][VECTORS];
     UNROLL for (int r = 0; r < num_rows; r++)
@@ -174,7 +173,7 @@ static const Format WIDE_FORMATS[] = {
     [WIDE_SIGNED] = {BYTES, WIDE_SCALES_MINIMA, GROUP, 640, 32, 0, 0, 0},
 };
 
-INLINE void unpack_codes(const Format *format, const uint8_t *panel, int32_t steps, uint8_t *unpacked) {
+ALWAYS_INLINE void unpack_codes(const Format *format, const uint8_t *panel, int32_t steps, uint8_t *unpacked) {
     const int parts = GROUP / format->group;
     const int tail_bytes = format->block == GROUP ? format->panel_bytes - code_bytes(format) : 0;
     const uint8_t *head = NULL;
@@ -209,7 +208,7 @@ INLINE void unpack_codes(const Format *format, const uint8_t *panel, int32_t ste
     }
 }
 
-INLINE void unpack_floats(const int format, const uint8_t *panel, int32_t steps, uint8_t *unpacked) {
+ALWAYS_INLINE void unpack_floats(const int format, const uint8_t *panel, int32_t steps, uint8_t *unpacked) {
     for (int32_t step = 0; step < steps; step++, panel += 32, unpacked += 64)
         UNROLL for (int v = 0; v < VECTORS; v++)
             vstore((float *)unpacked + v * LANES, load_weights(format, panel, v));

@@ -65,9 +65,8 @@ static inline vfloat load_part(const void *from, int64_t index, int32_t count, i
 }
 
 /* `num_rows` (1 or 2) rows of the inputs times `num_ranks` (1 or 4) rows of `down`. */
-static inline __attribute__((always_inline)) void multiply_down(const LowRank *this, const void *down, int64_t row,
-                                                                int64_t rank, int32_t num_rows, int32_t num_ranks,
-                                                                int32_t is_bfloat16) {
+ALWAYS_INLINE void multiply_down(const LowRank *this, const void *down, int64_t row, int64_t rank, int32_t num_rows,
+                                 int32_t num_ranks, int32_t is_bfloat16) {
     const int32_t width = this->num_inputs, whole = width / LANES * LANES;
     const float *inputs = this->inputs + row * width;
     vfloat sums[2][4] = {{{0}}};
@@ -86,9 +85,8 @@ static inline __attribute__((always_inline)) void multiply_down(const LowRank *t
             this->inner[(row + a) * this->inner_width + rank + b] = vsum(sums[a][b]);
 }
 
-static inline __attribute__((always_inline)) void multiply_down_rows(const LowRank *this, const Product *product,
-                                                                     int32_t first, int32_t last, int32_t first_rank,
-                                                                     int32_t last_rank, int32_t is_bfloat16) {
+ALWAYS_INLINE void multiply_down_rows(const LowRank *this, const Product *product, int32_t first, int32_t last,
+                                      int32_t first_rank, int32_t last_rank, int32_t is_bfloat16) {
     int32_t rank = first_rank;
     for (; rank + 4 <= last_rank; rank += 4) {
         int32_t row = first;
@@ -123,10 +121,9 @@ static void run_down(const Operation *operation, int32_t unit, Worker *worker) {
 
 /* Adds to `num_rows` (1 or 4) rows of the outputs, at `count` columns from number `column` of the part on: LANES for
    each of `num_vectors` (1 or 4), or fewer with one vector. */
-static inline __attribute__((always_inline)) void multiply_up(const LowRank *this, const Part *part, const float *inner,
-                                                              float *outputs, int64_t column, int32_t count,
-                                                              int32_t num_rows, int32_t num_vectors,
-                                                              int32_t is_bfloat16) {
+ALWAYS_INLINE void multiply_up(const LowRank *this, const Part *part, const float *inner, float *outputs,
+                               int64_t column, int32_t count, int32_t num_rows, int32_t num_vectors,
+                               int32_t is_bfloat16) {
     vfloat sums[4][4] = {{{0}}};
     for (int32_t rank = 0; rank < part->rank; rank++)
         for (int32_t b = 0; b < num_vectors; b++) {
@@ -144,11 +141,9 @@ static inline __attribute__((always_inline)) void multiply_up(const LowRank *thi
         }
 }
 
-static inline __attribute__((always_inline)) void multiply_up_columns(const LowRank *this, const Part *part,
-                                                                      const float *inner, float *outputs,
-                                                                      int64_t column, int64_t last_column,
-                                                                      int32_t num_rows, int32_t num_vectors,
-                                                                      int32_t is_bfloat16) {
+ALWAYS_INLINE void multiply_up_columns(const LowRank *this, const Part *part, const float *inner, float *outputs,
+                                       int64_t column, int64_t last_column, int32_t num_rows, int32_t num_vectors,
+                                       int32_t is_bfloat16) {
     const int32_t step = num_vectors * LANES;
     for (; column + step <= last_column; column += step)
         multiply_up(this, part, inner, outputs, column, LANES, num_rows, num_vectors, is_bfloat16);
@@ -158,9 +153,8 @@ static inline __attribute__((always_inline)) void multiply_up_columns(const LowR
         multiply_up(this, part, inner, outputs, column, (int32_t)(last_column - column), num_rows, 1, is_bfloat16);
 }
 
-static inline __attribute__((always_inline)) void multiply_up_rows(const LowRank *this, const Product *product,
-                                                                   int32_t first, int32_t last, int64_t first_output,
-                                                                   int64_t last_output, int32_t is_bfloat16) {
+ALWAYS_INLINE void multiply_up_rows(const LowRank *this, const Product *product, int32_t first, int32_t last,
+                                    int64_t first_output, int64_t last_output, int32_t is_bfloat16) {
     int64_t first_rank = 0;
     for (const Part *part = product->parts; part < product->parts + product->num_parts; part++) {
         int64_t column = first_output > part->first_output ? first_output - part->first_output : 0;

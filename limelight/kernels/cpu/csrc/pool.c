@@ -182,7 +182,7 @@ EXPORT void limelight_pool_free(Pool *pool) {
 /* A pool of `num_threads`, the caller's included, or NULL if the system does not give them. */
 EXPORT Pool *limelight_pool_new(int32_t num_threads) {
     const size_t bytes = sizeof(Pool) + (size_t)num_threads * sizeof(pthread_t);
-    Pool *pool = aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+    Pool *pool = aligned_alloc(CACHE_LINE, whole_lines(bytes));
     if (!pool) return NULL;
     *pool = (Pool){.word = make_word(0, IDLE, 0), .num_threads = 1};
     sigset_t all, before;

@@ -1,7 +1,6 @@
 /* See product.h. */
 #include "product.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define MOST_ROWS 5    /* computed at once */
 #define MOST_VECTORS 8 /* of columns, computed at once */
 /* With 8 to 10 sums the processor never waits for one, and all of them stay in registers. */

@@ -23,8 +23,6 @@ EXPORT void limelight_program_free(Program *program) {
     free(program);
 }
 
-static size_t whole_lines(size_t bytes) { return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE; }
-
 int program_append(Program *program, const Operation *operation, size_t bytes, size_t scratch_bytes) {
     if (program->num_operations == program->capacity) {
         int32_t capacity = 2 * program->capacity + 64;

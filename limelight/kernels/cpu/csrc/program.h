@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define EXPORT __attribute__((visibility("default")))
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define CACHE_LINE 64
 
 typedef struct {
@@ -30,6 +31,9 @@ typedef struct Program Program;
 int program_append(Program *program, const Operation *operation, size_t bytes, size_t scratch_bytes);
 
 static inline int32_t divide_up(int64_t value, int64_t by) { return (int32_t)((value + by - 1) / by); }
+
+/* The next multiple of CACHE_LINE. */
+static inline size_t whole_lines(size_t bytes) { return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE; }
 
 static inline int32_t minimum(int32_t a, int32_t b) { return a < b ? a : b; }
 

@@ -21,8 +21,7 @@ typedef struct {
 } QuantizedGroup;
 
 static inline size_t quantized_row_bytes(int32_t width) {
-    size_t bytes = (size_t)divide_up(width, GROUP) * sizeof(QuantizedGroup);
-    return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    return whole_lines((size_t)divide_up(width, GROUP) * sizeof(QuantizedGroup));
 }
 
 /* Sets all but the codes. */

@@ -7,6 +7,8 @@
 #define NUM_RANGES 10
 #define RANGE_STEP 0.03f /* of a group's range, by which each range that is tried is narrower than the one before */
 #define LARGEST_WEIGHT 65504.0f
+#define BYTES_OF_8_BITS 34 /* of a group: `stored_bytes` of Q8_0 */
+#define BYTES_OF_4_BITS 20 /* of Q4_1 */
 
 typedef struct {
     vfloat weights[GROUP];
@@ -36,10 +38,10 @@ static void quantize_8_bits(const Groups *groups, int count, uint8_t *blocks) {
     vfloat magnitude = vset(0.0f);
     for (int i = 0; i < GROUP; i++) magnitude = vmax(magnitude, vmax(groups->weights[i], -groups->weights[i]));
     const vfloat scale = vrounded_to_float16(magnitude / 127.0f), inverse = inverse_of(scale), most = vset(127.0f);
-    for (int lane = 0; lane < count; lane++) put_float16(blocks + lane * 34, scale[lane]);
+    for (int lane = 0; lane < count; lane++) put_float16(blocks + lane * BYTES_OF_8_BITS, scale[lane]);
     for (int i = 0; i < GROUP; i++) {
         const vfloat code = vround(vmax(vmin(groups->weights[i] * inverse, most), -most));
-        for (int lane = 0; lane < count; lane++) blocks[lane * 34 + 2 + i] = (uint8_t)(int8_t)code[lane];
+        for (int lane = 0; lane < count; lane++) blocks[lane * BYTES_OF_8_BITS + 2 + i] = (uint8_t)(int8_t)code[lane];
     }
 }
 
@@ -92,14 +94,14 @@ static void quantize_4_bits(Groups *groups, int count, uint8_t *blocks) {
     const vfloat scale = vrounded_to_float16(best.scale), minimum = vrounded_to_float16(best.minimum + low);
     const vfloat inverse = inverse_of(scale);
     for (int lane = 0; lane < count; lane++) {
-        put_float16(blocks + lane * 20, scale[lane]);
-        put_float16(blocks + lane * 20 + 2, minimum[lane]);
+        put_float16(blocks + lane * BYTES_OF_4_BITS, scale[lane]);
+        put_float16(blocks + lane * BYTES_OF_4_BITS + 2, minimum[lane]);
     }
     for (int i = 0; i < GROUP / 2; i++) {
         const vfloat first = nearest_code(groups->weights[i], inverse, minimum - low);
         const vfloat second = nearest_code(groups->weights[i + GROUP / 2], inverse, minimum - low);
         for (int lane = 0; lane < count; lane++)
-            blocks[lane * 20 + 4 + i] = (uint8_t)((int)first[lane] | (int)second[lane] << 4);
+            blocks[lane * BYTES_OF_4_BITS + 4 + i] = (uint8_t)((int)first[lane] | (int)second[lane] << 4);
     }
 }
 

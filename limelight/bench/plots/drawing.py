@@ -112,4 +112,5 @@ def _renderer() -> Callable[..., Sequence[int]]:
         raise ConfigError(
             "--plot: a .png needs the package resvg-py: pip install 'limelight[plot]'; a .svg needs nothing"
         ) from None
-    return svg_to_bytes  # type: ignore[no-any-return]
+    renderer: Callable[..., Sequence[int]] = svg_to_bytes
+    return renderer

@@ -333,7 +333,7 @@ class Engine:
 
 
 def _default_loader(config: EngineConfig, report: Report) -> LoadedModel:
-    from limelight.models.loading import load_model  # imports torch, so only now
+    from limelight.models.loading import load_model  # imports much, so only now
 
     return load_model(config, report)
 

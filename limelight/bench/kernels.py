@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import torch
 
 from limelight.bench.bandwidth import read_bandwidth
 from limelight.bench.figures import WIDTH, Figures, row
@@ -245,8 +244,7 @@ def product_rate(library: Library, num_threads: int, stored_format: str, seconds
     generator = np.random.default_rng(0)
     shape = (PRODUCT_SIZE, PRODUCT_SIZE // 32, BLOCK_BYTES[stored_format])
     blocks = generator.integers(0, 60, shape, np.uint8)  # whose first bytes, the scales, are small numbers
-    rows_of_blocks = torch.from_numpy(blocks.reshape(PRODUCT_SIZE, -1))
-    stored = StoredTensor(stored_format, (PRODUCT_SIZE, PRODUCT_SIZE), rows_of_blocks)
+    stored = StoredTensor(stored_format, (PRODUCT_SIZE, PRODUCT_SIZE), blocks.reshape(PRODUCT_SIZE, -1))
     packed = pack_linear(library, [LinearSegment(weight=stored)])
     recorder = Recorder(library)
     rows = RowCount(np.array([PRODUCT_ROWS], np.int32), PRODUCT_ROWS)

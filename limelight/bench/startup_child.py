@@ -27,7 +27,7 @@ def serve_marked(arguments: Sequence[str], loader: ModelLoader | None = None) ->
                 mark(stage)
             report(stage, fraction)
 
-        mark("importing torch and the models")
+        mark("importing the models")
         load_model = loader or _usual_loader()
         mark("finding the model")
         model = load_model(config, marked)
@@ -38,7 +38,7 @@ def serve_marked(arguments: Sequence[str], loader: ModelLoader | None = None) ->
 
 
 def _usual_loader() -> ModelLoader:
-    from limelight.models.loading import load_model  # imports torch
+    from limelight.models.loading import load_model
 
     return load_model
 

@@ -205,7 +205,7 @@ def _startup(options: argparse.Namespace) -> int:
 
 
 def _kernels(options: argparse.Namespace, loader: ModelLoader | None) -> int:
-    from limelight.bench import kernels  # imports torch
+    from limelight.bench import kernels  # imports the models
 
     progress = LoadingProgress()
     with progress_bar(options, len(kernels.DECODE_ROWS) + len(kernels.PREFILL_ROWS)) as bar:

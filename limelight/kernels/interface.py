@@ -10,15 +10,26 @@ pass is run once to be recorded (`cpu/`).
 Shapes: `tokens` is the number of rows of the step, `sampled` the number of rows that draw a token.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rows = Any
 """Values of the rows of a step, [tokens or sampled, ...]: a tensor, or a value of a recording."""
+
+Numbers = Any
+"""Parameters that are no matrices to multiply with: a tensor, or what `Kernels.numbers` gives."""
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Dtypes that are computed in and kept, by the names that torch and the settings have for them."""
 
 
 class StoredTensor(msgspec.Struct, frozen=True):
@@ -27,29 +38,29 @@ class StoredTensor(msgspec.Struct, frozen=True):
     Attributes:
         format: name of the number format ("Q4_1"; layouts in `models/gguf/blocks.py`).
         shape: of the values, outermost first.
-        rows: uint8 [shape[0], bytes of each], shared with the file where rows need no reordering; not to be written.
+        rows: [shape[0], bytes of each], shared with the file where rows need no reordering; not to be written.
             A vector in a block format is one row.
     """
 
     format: str
     shape: tuple[int, ...]
-    rows: Tensor
+    rows: NDArray[np.uint8]
 
 
 class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """Shape of the KV pool."""
+    """Shape of the KV pool; `dtype` is one of `DTYPE_BYTES`."""
 
     num_layers: int
     num_pages: int
     page_size: int
     num_kv_heads: int
     head_dim: int
-    dtype: torch.dtype
+    dtype: str
 
     @property
     def page_bytes(self) -> int:
         """Bytes of one page over all layers, keys and values."""
-        return 2 * self.num_layers * self.page_size * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+        return 2 * self.num_layers * self.page_size * self.num_kv_heads * self.head_dim * DTYPE_BYTES[self.dtype]
 
 
 class AttentionBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +93,7 @@ class AttentionSettings(msgspec.Struct, frozen=True, kw_only=True):
     scale: float
     sliding_window: int | None = None
     soft_cap: float | None = None
-    sinks: Tensor | None = None
+    sinks: Numbers | None = None
 
 
 class ExpertWeights(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,9 +109,9 @@ class ExpertWeights(msgspec.Struct, frozen=True, kw_only=True):
     read_gate: Callable[[], Tensor | StoredTensor]
     read_up: Callable[[], Tensor | StoredTensor]
     read_down: Callable[[], Tensor | StoredTensor]
-    gate_bias: Tensor | None = None
-    up_bias: Tensor | None = None
-    down_bias: Tensor | None = None
+    gate_bias: Numbers | None = None
+    up_bias: Numbers | None = None
+    down_bias: Numbers | None = None
     activation: str = "silu"
     limit: float | None = None
 
@@ -114,7 +125,7 @@ class LinearSegment(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     weight: Tensor | StoredTensor
-    bias: Tensor | None = None
+    bias: Numbers | None = None
 
 
 class LowRankPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,22 +208,30 @@ class SampledTokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kernels(Protocol):
-    """Functions on tensors for one device."""
+    """Functions on tensors for one device.
 
-    device: torch.device
+    Attributes:
+        device: as torch names it ("cpu").
+    """
+
+    device: str
     page_sizes: tuple[int, ...]
     stored_formats: frozenset[str]
     """Formats of `StoredTensor` that `pack_linear` and `pack_embedding` take as they are."""
+
+    def numbers(self, values: NDArray[np.float32]) -> Numbers:
+        """Parameters in the form in which the other methods take them."""
+        ...
 
     def allocate_kv(self, layout: KVLayout) -> Any:
         """The KV pool in this implementation's own layout; opaque, indexed by layer in the calls below."""
         ...
 
-    def packed_bytes(self, shape: tuple[int, int], stored: torch.dtype | str) -> int:
+    def packed_bytes(self, shape: tuple[int, int], stored: str) -> int:
         """Memory that a matrix [out, in] takes once `pack_linear` has it.
 
         Args:
-            stored: the dtype of its tensor, or the format of its `StoredTensor`.
+            stored: the dtype of its tensor (`DTYPE_BYTES`), or the format of its `StoredTensor`.
         """
         ...
 
@@ -248,7 +267,7 @@ class Kernels(Protocol):
         """
         ...
 
-    def embedding_bytes(self, shape: tuple[int, int], stored: torch.dtype | str, *, is_head: bool) -> int:
+    def embedding_bytes(self, shape: tuple[int, int], stored: str, *, is_head: bool) -> int:
         """Memory that a table [vocab, hidden] takes once `pack_embedding` has it; `stored` as in `packed_bytes`."""
         ...
 
@@ -266,7 +285,7 @@ class Kernels(Protocol):
         """`values` [sampled, vocab] in float32, x becoming cap * tanh(x / cap) with a cap. May overwrite `values`."""
         ...
 
-    def add_norm(self, hidden: Rows, residual: Rows | None, weight: Tensor, epsilon: float) -> tuple[Rows, Rows]:
+    def add_norm(self, hidden: Rows, residual: Rows | None, weight: Numbers, epsilon: float) -> tuple[Rows, Rows]:
         """RMSNorm of `hidden + residual` -> (normed, the sum), both [tokens, hidden] (Zhang & Sennrich 2019).
 
         The sum may lie where `residual` was, which is not to be read any more.
@@ -284,7 +303,7 @@ class Kernels(Protocol):
         """
         ...
 
-    def rotation(self, cos: Tensor, sin: Tensor, batch: Any) -> Any:
+    def rotation(self, cos: Numbers, sin: Numbers, batch: Any) -> Any:
         """What rotates the rows of this step, shared by all layers that use these tables.
 
         Args:
@@ -299,8 +318,8 @@ class Kernels(Protocol):
         qkv: Rows,
         rotation: Any,
         plan: Any,
-        q_norm: Tensor | None,
-        k_norm: Tensor | None,
+        q_norm: Numbers | None,
+        k_norm: Numbers | None,
         epsilon: float,
     ) -> Rows:
         """Optional QK-norm, rotary embedding (half-split pairs), and writing keys and values to their slots.

@@ -8,12 +8,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
 from torch import Tensor
 
 from limelight.kernels import reference_attention, reference_sampling
 from limelight.kernels.interface import (
+    DTYPE_BYTES,
     AttentionBatch,
     AttentionSettings,
     ExpertWeights,
@@ -25,6 +28,7 @@ from limelight.kernels.interface import (
     StoredTensor,
 )
 from limelight.kernels.reference_attention import AttentionPlan
+from limelight.kernels.torch_dtypes import TORCH_DTYPES, name_of
 
 PACKING_ROWS = 8
 """Number of rows that oneDNN packs a matrix for: a typical decode step. Other numbers work, a little slower."""
@@ -88,22 +92,26 @@ class ReferenceKernels:
     page_sizes: tuple[int, ...] = (8, 16, 32, 64, 128)
     stored_formats: frozenset[str] = frozenset()
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: str) -> None:
         self.device = device
-        self._packing_works = device.type == "cpu" and _packing_works()
+        self._packing_works = device == "cpu" and _packing_works()
+
+    def numbers(self, values: NDArray[np.float32]) -> Tensor:
+        """A tensor on the device."""
+        return torch.from_numpy(values).to(self.device)
 
     def allocate_kv(self, layout: KVLayout) -> ReferenceKV:
         """The pool, uninitialised: memory is committed as pages are first written."""
         shape = (layout.num_pages * layout.page_size, 2, layout.num_kv_heads, layout.head_dim)
-        layers = tuple(torch.empty(shape, dtype=layout.dtype, device=self.device) for _ in range(layout.num_layers))
+        dtype = TORCH_DTYPES[layout.dtype]
+        layers = tuple(torch.empty(shape, dtype=dtype, device=self.device) for _ in range(layout.num_layers))
         return ReferenceKV(layout, layers)
 
-    def packed_bytes(self, shape: tuple[int, ...], stored: torch.dtype | str) -> int:
+    def packed_bytes(self, shape: tuple[int, ...], stored: str) -> int:
         """As much as the tensor, in whichever layout."""
-        assert isinstance(stored, torch.dtype), "no format is taken as it is stored"
-        return math.prod(shape) * stored.itemsize
+        return math.prod(shape) * DTYPE_BYTES[stored]
 
-    def embedding_bytes(self, shape: tuple[int, int], stored: torch.dtype | str, *, is_head: bool) -> int:
+    def embedding_bytes(self, shape: tuple[int, int], stored: str, *, is_head: bool) -> int:
         """Twice the table where products are packed: one is looked up in, the other multiplied with."""
         return self.packed_bytes(shape, stored) * (2 if is_head and self._packs(stored) else 1)
 
@@ -127,7 +135,7 @@ class ReferenceKernels:
         with torch.inference_mode():
             weights = [_plain(segment.weight) for segment in segments]
             weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-            packed = self._packs(weight.dtype)
+            packed = self._packs(name_of(weight.dtype))
             if packed:
                 weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKING_ROWS)  # noqa: SLF001
             return ReferenceLinear(weight, _joined_bias(segments), packed)
@@ -188,7 +196,7 @@ class ReferenceKernels:
 
     def plan(self, batch: AttentionBatch, kv: ReferenceKV) -> AttentionPlan:
         """Which rows attend to which slots."""
-        return AttentionPlan(batch, kv.layout.page_size, kv.layout.dtype)
+        return AttentionPlan(batch, kv.layout.page_size, TORCH_DTYPES[kv.layout.dtype])
 
     def rotation(self, cos: Tensor, sin: Tensor, batch: AttentionBatch) -> Rotation:
         """Both halves of a head's pair rotate by the same angle; the second half's partner enters with a plus."""
@@ -284,9 +292,9 @@ class ReferenceKernels:
         """Draw a token per row of `logits` [sampled, vocab] float32."""
         return reference_sampling.sample(logits, batch)
 
-    def _packs(self, stored: torch.dtype | str) -> bool:
+    def _packs(self, stored: str) -> bool:
         """Whether products go into a layout of oneDNN's: only float32 on the CPU gains by it."""
-        return self._packing_works and stored == torch.float32
+        return self._packing_works and stored == "float32"
 
 
 def _plain(weight: Tensor | StoredTensor) -> Tensor:

@@ -1,41 +1,41 @@
 """The kernels for a device: chosen once, at start-up."""
 
-import torch
-
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError
 from limelight.kernels.cpu.kernels import CpuKernels
 from limelight.kernels.cpu.loading import load_library
 from limelight.kernels.interface import Kernels
-from limelight.kernels.reference import ReferenceKernels
 from limelight.progress import Report
 
 
 def select_kernels(
-    config: EngineConfig, device: torch.device, *, native: bool, report: Report = lambda _stage, _fraction: None
+    config: EngineConfig, device: str, *, native: bool, report: Report = lambda _stage, _fraction: None
 ) -> Kernels:
     """The fastest kernels that run on `device`, or those that the settings name.
 
     Args:
+        device: as torch names it.
         native: the model has layers of our own. Others compute with torch, so the kernels have to, too.
 
     Raises:
         ConfigError: the settings ask for what these kernels do not do.
     """
-    runs_in_c = device.type == "cpu" and native and config.cpu_kernels != "reference"
+    runs_in_c = device == "cpu" and native and config.cpu_kernels != "reference"
     library = load_library(config.cpu_kernels, report) if runs_in_c else None
     if library is not None:
         return CpuKernels(library)
     if not native:
         reason = "this model runs with the layers of transformers"
-    elif device.type != "cpu":
-        reason = f"the device is {device.type}"
+    elif device != "cpu":
+        reason = f"the device is {device}"
     elif config.cpu_kernels == "reference":
         reason = 'cpu_kernels is "reference"'
     else:
         reason = "they can neither be found nor compiled here"
     for field, needs in _only_in_c(config):
         raise ConfigError(f"{field} needs the kernels in C, but {reason}; {needs}")
+    from limelight.kernels.reference import ReferenceKernels  # imports torch, which the kernels in C do without
+
     return ReferenceKernels(device)
 
 

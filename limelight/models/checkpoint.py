@@ -3,25 +3,26 @@
 Tensors are read one at a time and lazily, so that loading never needs the checkpoint twice in memory.
 """
 
+from __future__ import annotations
+
+import math
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from limelight.errors import CheckpointError
 from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.loaded_model import SamplingDefaults
-from limelight.models.quantization.checkpoint import QuantizedCheckpoint
-from limelight.models.quantization.settings import read_quantization
-from limelight.models.safetensors.checkpoint import SafetensorsCheckpoint
-from limelight.models.safetensors.mxfp4_experts import mxfp4_experts
-from limelight.models.safetensors.stacked_experts import stacked_experts
 from limelight.models.spec import ModelSpec
 from limelight.models.stored_blocks import StoredBlocks
 from limelight.models.wording import listed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
 """Buffers that older versions of transformers saved; they are recomputed, never read."""
@@ -58,8 +59,8 @@ class Checkpoint(Protocol):
         """Shape of a tensor, without reading it. `name` is one of `names()`."""
         ...
 
-    def dtype(self, name: str) -> torch.dtype:
-        """What `tensor` gives for a name, without reading it."""
+    def dtype(self, name: str) -> str:
+        """What `tensor` gives for a name, without reading it: one of `DTYPE_BYTES`."""
         ...
 
     def blocks(self, name: str) -> StoredBlocks | None:
@@ -85,15 +86,26 @@ def open_checkpoint(path: Path) -> Checkpoint:
         UnsupportedModel: the architecture or format is not supported.
     """
     if path.is_dir():
-        stored = SafetensorsCheckpoint(path)
-        quantization = read_quantization(path)
-        plain = mxfp4_experts(stored) if quantization is None else QuantizedCheckpoint(stored, quantization)
-        return stacked_experts(plain)
+        return _open_folder(path)
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; give a model folder or a .gguf file")
     if path.suffix.lower() != ".gguf":
         raise CheckpointError(f"{path} is not a .gguf file; for safetensors, give the folder that holds config.json")
     return GgufCheckpoint(path)
+
+
+def _open_folder(folder: Path) -> Checkpoint:
+    # Imported only now: these import torch, which a GGUF file does without.
+    from limelight.models.quantization.checkpoint import QuantizedCheckpoint
+    from limelight.models.quantization.settings import read_quantization
+    from limelight.models.safetensors.checkpoint import SafetensorsCheckpoint
+    from limelight.models.safetensors.mxfp4_experts import mxfp4_experts
+    from limelight.models.safetensors.stacked_experts import stacked_experts
+
+    stored = SafetensorsCheckpoint(folder)
+    quantization = read_quantization(folder)
+    plain = mxfp4_experts(stored) if quantization is None else QuantizedCheckpoint(stored, quantization)
+    return stacked_experts(plain)
 
 
 def check_parameters(checkpoint: Checkpoint, required: Mapping[str, tuple[int, ...]]) -> None:
@@ -131,16 +143,17 @@ def check_parameters(checkpoint: Checkpoint, required: Mapping[str, tuple[int, .
         )
 
 
-def check_finite(tensor: Tensor, name: str, source: str) -> None:
+def check_finite(tensor: Tensor | NDArray[np.float32], name: str, source: str) -> None:
     """Refuse a parameter that no model can have: torch's attention on the CPU takes a row of them for zeros.
 
     Raises:
         CheckpointError: it holds an infinity or what is not a number, in the dtype that it has.
     """
-    if tensor.numel() == 0:
+    if 0 in tensor.shape:
         return
-    low, high = tensor.aminmax()  # several times as fast as isfinite, and not a number if any value is not
-    if not (bool(low.isfinite()) and bool(high.isfinite())):
+    # Several times as fast as isfinite, and not a number if any value is not.
+    low, high = (tensor.min(), tensor.max()) if isinstance(tensor, np.ndarray) else tensor.aminmax()
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise CheckpointError(
             f"{source}: {name} holds values that are not finite in {str(tensor.dtype).removeprefix('torch.')} (its "
             f"range is {float(low)} to {float(high)}); download it again, or use a wider dtype"

@@ -5,10 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from limelight.kernels.interface import Kernels, Rows
+from limelight.kernels.interface import DTYPE_BYTES, Kernels, Numbers, Rows
 from limelight.models.families.registry import family_of
 from limelight.models.forward_batch import ForwardBatch
 from limelight.models.layers import Block, Layer, LayerBuilder, Parameters, Projection, StepState, norm_weight
@@ -34,8 +31,8 @@ def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
 def weights_bytes(
     spec: ModelSpec,
     kernels: Kernels,
-    dtype: torch.dtype,
-    kept_as: Callable[[str], torch.dtype | str] | None = None,
+    dtype: str,
+    kept_as: Callable[[str], str] | None = None,
 ) -> int:
     """Bytes of all parameters in memory.
 
@@ -45,7 +42,7 @@ def weights_bytes(
     num_bytes = 0
     for name, shape in parameter_shapes(spec).items():
         if len(shape) == 1 or not name.endswith(".weight"):
-            num_bytes += math.prod(shape) * dtype.itemsize
+            num_bytes += math.prod(shape) * DTYPE_BYTES[dtype]
             continue
         kept, matrix = dtype if kept_as is None else kept_as(name), (shape[-2], shape[-1])
         if name == EMBEDDING:
@@ -139,6 +136,6 @@ class Decoder:
         outputs = self._head(normed, dataclasses.replace(state, adapters=batch.sampled_adapters))
         return kernels.logits(outputs, spec.logits_soft_cap)
 
-    def _tables(self, rope: RopeSettings, num_positions: int) -> tuple[Tensor, Tensor]:
+    def _tables(self, rope: RopeSettings, num_positions: int) -> tuple[Numbers, Numbers]:
         cos, sin = rope_tables(rope, num_positions, self._spec.max_position_embeddings)
-        return cos.to(self._kernels.device), sin.to(self._kernels.device)
+        return self._kernels.numbers(cos), self._kernels.numbers(sin)

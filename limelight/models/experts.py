@@ -2,9 +2,7 @@
 1701.06538). Owns weights, never a sequence; the experts' products are one call of the kernels.
 """
 
-from torch import Tensor
-
-from limelight.kernels.interface import ExpertWeights, Rows
+from limelight.kernels.interface import ExpertWeights, Numbers, Rows
 from limelight.models.layers import GatedMLP, LayerBuilder, Shapes, StepState, matrix_shapes
 from limelight.models.spec import ExpertSettings, ModelSpec
 
@@ -61,7 +59,7 @@ def expert_shapes(spec: ModelSpec, router: str = "mlp.gate") -> Shapes:
 def _expert_weights(builder: LayerBuilder) -> ExpertWeights:
     spec, prefix = builder.spec, f"{builder.prefix}.mlp.experts"
 
-    def bias(name: str) -> Tensor | None:
+    def bias(name: str) -> Numbers | None:
         return builder.parameters.plain(f"{prefix}.{name}.bias") if spec.mlp_bias else None
 
     return ExpertWeights(

@@ -130,7 +130,7 @@ def _with_memory(
     return msgspec.structs.replace(
         known,
         problem=problem,
-        dtype=precision.title,
+        dtype=precision.values,
         weights_bytes=in_memory,
         weights_kept=weights_title(precision),
         kv_bytes_per_token=page_bytes // config.page_size,

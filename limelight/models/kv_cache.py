@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import torch
-
 from limelight.errors import ConfigError
 from limelight.kernels.interface import Kernels, KVLayout
 from limelight.models.spec import ModelOutline
 
 
-def kv_layout(spec: ModelOutline, num_pages: int, page_size: int, dtype: torch.dtype) -> KVLayout:
+def kv_layout(spec: ModelOutline, num_pages: int, page_size: int, dtype: str) -> KVLayout:
     """Shape of the pool for a model: one page group, all layers alike."""
     return KVLayout(
         num_layers=spec.num_layers,

@@ -5,14 +5,19 @@ A `StepState` carries what all layers of one step share. Rows of a step are touc
 a pass can be recorded.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from torch import Tensor
+import numpy as np
 
-from limelight.kernels.interface import AttentionSettings, Kernels, LinearSegment, Rows, StoredTensor
+from limelight.kernels.interface import AttentionSettings, Kernels, LinearSegment, Numbers, Rows, StoredTensor
 from limelight.models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Shapes = dict[str, tuple[int, ...]]
 """Names of parameters -> their shapes."""
@@ -21,7 +26,7 @@ Shapes = dict[str, tuple[int, ...]]
 class Parameters(Protocol):
     """Reads the parameters of a model by their names."""
 
-    def plain(self, name: str) -> Tensor:
+    def plain(self, name: str) -> Numbers:
         """The tensor, in the dtype and on the device that the model computes in."""
         ...
 
@@ -42,7 +47,7 @@ class StepState:
     plan: Any
     rotation: Any
     local_rotation: Any
-    adapters: "Adapters | None" = None
+    adapters: Adapters | None = None
 
 
 class Adapters(Protocol):
@@ -84,18 +89,18 @@ class LayerBuilder:
     index: int
     parameters: Parameters
     kernels: Kernels
-    projections: list["Projection"] = field(default_factory=list)
+    projections: list[Projection] = field(default_factory=list)
 
     @property
     def prefix(self) -> str:
         """What the names of the layer's parameters begin with."""
         return f"model.layers.{self.index}"
 
-    def norm(self, name: str) -> Tensor:
+    def norm(self, name: str) -> Numbers:
         """Weight of the norm `prefix.name`, ready to be multiplied with."""
         return norm_weight(self.parameters, f"{self.prefix}.{name}.weight", self.spec)
 
-    def projection(self, names: Sequence[str], *, biases: bool) -> "Projection":
+    def projection(self, names: Sequence[str], *, biases: bool) -> Projection:
         """The matrices `prefix.name` (and their biases), which share their input, packed as one product."""
         full_names = [f"{self.prefix}.{name}" for name in names]
         projection = Projection(self.kernels, self.parameters, full_names, biases=biases)
@@ -134,7 +139,7 @@ class Projection:
 class Attention:
     """Fused q, k, v projection, optional QK-norm, rotary embedding, paged attention, output projection."""
 
-    def __init__(self, builder: LayerBuilder, *, fused: str | None = None, sinks: Tensor | None = None) -> None:
+    def __init__(self, builder: LayerBuilder, *, fused: str | None = None, sinks: Numbers | None = None) -> None:
         """Read `self_attn.{q,k,v,o}_proj` of the layer, and `{q,k}_norm` if the model has them.
 
         Args:
@@ -206,10 +211,12 @@ class PreNormLayer:
         return self._mlp(normed, state), residual
 
 
-def norm_weight(parameters: Parameters, name: str, spec: ModelSpec) -> Tensor:
+def norm_weight(parameters: Parameters, name: str, spec: ModelSpec) -> Numbers:
     """The weight `name` of a norm; in float32 where the family adds an offset, which a narrow dtype would round off."""
     weight = parameters.plain(name)
-    return weight.float() + spec.norm_offset if spec.norm_offset else weight
+    if not spec.norm_offset:
+        return weight
+    return (weight if isinstance(weight, np.ndarray) else weight.float()) + spec.norm_offset
 
 
 def layered(spec: ModelSpec, shapes_of: Callable[[int], Shapes]) -> Shapes:

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError, OutOfMemory
 from limelight.kernels.cpu.features import usable_cores
@@ -16,6 +14,7 @@ from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
 from limelight.models.free_memory import free_memory_bytes
 from limelight.models.gguf.vocabulary import vocabulary_from_gguf
+from limelight.models.gpu import may_have_gpu
 from limelight.models.hub import DEFAULT_SAMPLING, model_name, resolve
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.loaded_model import ChatFormat, LoadedModel
@@ -24,7 +23,6 @@ from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_me
 from limelight.models.precision import Precision, choose_precision, precision_note
 from limelight.models.recorded_step_executor import RecordedStepExecutor, most_sampled, step_limits
 from limelight.models.source import AdaptableModel, Source, open_source
-from limelight.models.step_executor import TorchStepExecutor
 from limelight.models.text.chat_format import chat_format_from_gguf, load_chat_format
 from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
 from limelight.progress import Report
@@ -84,17 +82,21 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     )
 
 
-def choose_device(name: str) -> torch.device:
-    """The device that a setting means on this machine.
+def choose_device(name: str) -> str:
+    """The device that a setting means on this machine, as torch names it. Without a GPU, torch is not asked.
 
     Raises:
         ConfigError: "cuda" without a usable GPU.
     """
+    if name == "cpu" or (name == "auto" and not may_have_gpu()):
+        return "cpu"
+    import torch
+
     usable = torch.cuda.is_available()
     if name == "cuda" and not usable:
         reason = "finds no usable NVIDIA GPU" if torch.version.cuda else "is a build without CUDA"
         raise ConfigError(f'device is "cuda", but torch {torch.__version__} {reason}; use "cpu" or "auto"')
-    return torch.device("cuda" if usable and name != "cpu" else "cpu")
+    return "cuda" if usable else "cpu"
 
 
 def warm_up(executor: StepExecutor, capacity: Capacity) -> None:
@@ -124,7 +126,7 @@ def divide_memory(config: EngineConfig, source: Source, kernels: Kernels, precis
             f"max_model_len is {config.max_model_len:,}, but the model's positions end at {outline.longest_context:,}; "
             f"use at most {outline.longest_context:,}"
         )
-    on_cpu = kernels.device.type == "cpu"
+    on_cpu = kernels.device == "cpu"
     num_tokens = config.max_num_batched_tokens
     num_sampled = most_sampled(num_tokens, config.max_num_seqs, config.num_speculative_tokens)
     return plan_memory(
@@ -150,6 +152,8 @@ def _executor(
     adapters: AdapterTable,
 ) -> StepExecutor:
     if not isinstance(kernels, CpuKernels):
+        from limelight.models.step_executor import TorchStepExecutor  # imports torch
+
         return TorchStepExecutor(model, kernels, kv, capacity, adapters.weights)
     return RecordedStepExecutor(
         model,
@@ -166,8 +170,10 @@ def _executor(
 
 def _free_bytes(kernels: Kernels) -> int | None:
     """Memory of the device that is free now, or None where that cannot be found out."""
-    if kernels.device.type == "cpu":
+    if kernels.device == "cpu":
         return free_memory_bytes()
+    import torch
+
     return torch.cuda.mem_get_info(kernels.device)[0]
 
 

@@ -1,16 +1,20 @@
 """Parameters of a checkpoint in the form in which kernels want them, read one at a time and checked."""
 
-import re
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+import re
+from typing import TYPE_CHECKING
 
 from limelight.errors import CheckpointError
-from limelight.kernels.interface import Kernels, StoredTensor
+from limelight.kernels.interface import DTYPE_BYTES, Kernels, Numbers, StoredTensor
 from limelight.models.checkpoint import Checkpoint, check_finite
 from limelight.models.decoder import EMBEDDING, HEAD
-from limelight.models.gguf.blocks import PLAIN, has_finite_scales
+from limelight.models.gguf.blocks import PLAIN, is_finite, to_float32
 from limelight.models.precision import Precision
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 SCORES = re.compile(r"\.mlp\.(gate|router|shared_expert_gate)\.weight$")
 """Matrices that choose experts, which are small and matter much: they are never quantised."""
@@ -27,13 +31,18 @@ class Parameters:
         self._kernels = kernels
         self._precision = precision
 
-    def plain(self, name: str) -> Tensor:
+    def plain(self, name: str) -> Numbers:
         """The tensor in the dtype that is computed in, on the kernels' device.
 
         Raises:
             CheckpointError: it holds values that are not finite in this dtype.
         """
-        return self._checked(self._checkpoint.tensor(name).to(self._kernels.device, self._precision.values), name)
+        stored = self._blocks(name) if self._precision.values == "float32" else None
+        if stored is None:
+            return self._checked(self._converted(self._checkpoint.tensor(name), self._precision.values), name)
+        values = to_float32(stored.rows, stored.format, stored.shape)
+        check_finite(values, name, self._source)
+        return self._kernels.numbers(values)
 
     def matrix(self, name: str) -> Tensor | StoredTensor:
         """The matrix in the form in which it is kept.
@@ -42,22 +51,17 @@ class Parameters:
             CheckpointError: it holds values that are not finite.
         """
         kept = self.kept_as(name)
-        if isinstance(kept, torch.dtype):
-            return self._checked(self._tensor(name, kept).to(self._kernels.device, kept), name)
-        blocks = self._checkpoint.blocks(name)
-        if blocks is None or blocks.format != kept:
-            return self._quantized(name, kept)
-        stored = blocks.read()
-        if not has_finite_scales(stored.format, stored.rows):
-            raise CheckpointError(
-                f"{self._source}: {name} holds {stored.format} blocks whose scales are not finite; download it again"
-            )
-        return stored
+        stored = self._blocks(name, kept)
+        if stored is not None:
+            return self._checked_blocks(stored, name)
+        if kept in DTYPE_BYTES:
+            return self._checked(self._converted(self._tensor(name, kept), kept), name)
+        return self._quantized(name, kept)
 
-    def kept_as(self, name: str) -> torch.dtype | str:
+    def kept_as(self, name: str) -> str:
         """The dtype or the format of `matrix(name)`, which is not read."""
         weights = self._precision.weights
-        if isinstance(weights, torch.dtype):
+        if weights in DTYPE_BYTES:
             return weights
         stored = self._stored_as(name)
         if weights is None or SCORES.search(name):
@@ -68,7 +72,7 @@ class Parameters:
         packed_bytes = self._kernels.packed_bytes
         return weights if packed_bytes((outputs, inputs), weights) < packed_bytes((outputs, inputs), stored) else stored
 
-    def _stored_as(self, name: str) -> torch.dtype | str:
+    def _stored_as(self, name: str) -> str:
         """The dtype or the format in which the kernels get what is stored."""
         blocks = self._checkpoint.blocks(name)
         if blocks is None:
@@ -81,13 +85,25 @@ class Parameters:
     def _source(self) -> str:
         return str(self._checkpoint.files[0].parent)
 
-    def _tensor(self, name: str, dtype: torch.dtype) -> Tensor:
+    def _blocks(self, name: str, kept: str | None = None) -> StoredTensor | None:
+        """The tensor as it is stored, if that is how the kernels take it, and what it is `kept` as."""
+        blocks = self._checkpoint.blocks(name)
+        if blocks is None or blocks.format not in self._kernels.stored_formats:
+            return None
+        return blocks.read() if kept in (None, PLAIN.get(blocks.format, blocks.format)) else None
+
+    def _tensor(self, name: str, dtype: str) -> Tensor:
         """Plain numbers of a GGUF file are shared with it, instead of expanded to float32 first."""
         blocks = self._checkpoint.blocks(name)
         if blocks is not None and PLAIN.get(blocks.format) == dtype:
+            import torch
+
             stored = blocks.read()
-            return stored.rows.view(dtype).reshape(stored.shape)
+            return torch.from_numpy(stored.rows).view(_torch_dtype(dtype)).reshape(stored.shape)
         return self._checkpoint.tensor(name)
+
+    def _converted(self, tensor: Tensor, dtype: str) -> Tensor:
+        return tensor.to(self._kernels.device, _torch_dtype(dtype))
 
     def _quantized(self, name: str, format_name: str) -> StoredTensor:
         tensor = self._checked(self._checkpoint.tensor(name), name)
@@ -96,6 +112,20 @@ class Parameters:
         except ValueError as error:
             raise CheckpointError(f'{self._source}: {name}: {error}; load it with quantize "auto"') from error
 
+    def _checked_blocks(self, stored: StoredTensor, name: str) -> StoredTensor:
+        if not is_finite(stored.format, stored.rows):
+            what = "values that" if stored.format in PLAIN else "blocks whose scales"
+            raise CheckpointError(
+                f"{self._source}: {name} holds {stored.format} {what} are not finite; download it again"
+            )
+        return stored
+
     def _checked(self, tensor: Tensor, name: str) -> Tensor:
         check_finite(tensor, name, self._source)
         return tensor
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    from limelight.kernels.torch_dtypes import TORCH_DTYPES
+
+    return TORCH_DTYPES[name]

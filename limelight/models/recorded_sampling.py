@@ -5,7 +5,7 @@ What settings mean is as in `sampling_seats.py`.
 
 from limelight.generation import GREEDY_TEMPERATURE, MIN_TEMPERATURE
 from limelight.kernels.cpu.sampling import SamplingBuffers
-from limelight.models.sampling_seats import LEAST_REPETITION_PENALTY
+from limelight.models.drawing import LEAST_REPETITION_PENALTY
 from limelight.step import SeatSampling, SeatTaken
 
 

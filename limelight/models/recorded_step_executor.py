@@ -3,22 +3,27 @@
 Everything up to the drawn tokens happens inside the call, on the threads of a pool. No torch runs while steps do.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from limelight.kernels.cpu.attention import KVPool
 from limelight.kernels.cpu.kernels import CpuKernels
 from limelight.kernels.cpu.sampling import SampledBuffers, SamplingBuffers
 from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
 from limelight.kernels.cpu.threads import ThreadPool
-from limelight.models.lora.adapter_file import AdapterWeights
+from limelight.models.drawing import not_finite
 from limelight.models.lora.recorded_adapters import RecordedAdapters
 from limelight.models.recorded_pass import RecordableModel, RecordedPass, record_pass
 from limelight.models.recorded_sampling import RecordedSamplingSeats
 from limelight.models.recorded_seats import RecordedSeats
-from limelight.models.sampler import not_finite
 from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, Step, StepResult
+
+if TYPE_CHECKING:
+    from limelight.models.lora.adapter_file import AdapterWeights
 
 
 def step_limits(capacity: Capacity, num_speculative_tokens: int) -> StepLimits:

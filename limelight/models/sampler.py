@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from limelight.kernels.interface import Kernels, SampledTokens
+from limelight.models.drawing import not_finite
 from limelight.models.sampling_seats import SamplingSeats
 from limelight.models.seats import Seats
 from limelight.step import Chunk, Sampled, SampledLogprobs
@@ -70,14 +71,6 @@ class Drawn:
                 tokens.logprobs.tolist(), tokens.top_token_ids.tolist(), tokens.top_logprobs.tolist(), strict=True
             )
         ]
-
-
-def not_finite(step_number: int, best_logits: list[float]) -> str:
-    """Why a chunk is lost; `best_logits` are those of its rows that count."""
-    return (
-        f"the model gave logits that are not finite in step {step_number} (the best of each row: {best_logits}); its "
-        "weights or the adapter's may be damaged, or their dtype too narrow"
-    )
 
 
 def _cut(row: SampledLogprobs, wanted: int) -> SampledLogprobs:

@@ -8,17 +8,16 @@ from torch import Tensor
 
 from limelight.generation import GREEDY_TEMPERATURE, MIN_TEMPERATURE
 from limelight.kernels.interface import SamplingBatch
+from limelight.models.drawing import LEAST_REPETITION_PENALTY
 from limelight.step import SeatSampling, SeatTaken
 
-LEAST_REPETITION_PENALTY = 1e-6
-"""Smaller penalties are raised to this, so that logits stay finite in float32."""
 FLOATS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
 class SamplingSeats:
     """Settings, seeds, sparse biases and token counts of the seats."""
 
-    def __init__(self, num_seats: int, vocab_size: int, device: torch.device) -> None:
+    def __init__(self, num_seats: int, vocab_size: int, device: str) -> None:
         self._vocab_size = vocab_size
         self._device = device
         self._floats = torch.zeros(len(FLOATS), num_seats, dtype=torch.float32, device=device)

@@ -17,7 +17,7 @@ class Seats:
         adapters: per seat the id of its tenant's adapter, None for the base model alone.
     """
 
-    def __init__(self, num_seats: int, max_pages: int, page_size: int, device: torch.device) -> None:
+    def __init__(self, num_seats: int, max_pages: int, page_size: int, device: str) -> None:
         self.page_table = torch.zeros(num_seats, max_pages, dtype=torch.int32, device=device)
         self.last_tokens = torch.zeros(num_seats, dtype=torch.int64, device=device)
         self.adapters: list[int | None] = [None] * num_seats

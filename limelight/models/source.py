@@ -4,21 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from limelight.errors import ConfigError, UnsupportedModel
 from limelight.kernels.interface import Kernels
 from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
 from limelight.models.decoder import Decoder, parameter_shapes, weights_bytes, working_bytes
 from limelight.models.families.registry import ARCHITECTURES
 from limelight.models.fields import read_json_object
+from limelight.models.forward_batch import Model
 from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.layers import ProjectionShape
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.parameters import Parameters
 from limelight.models.precision import Precision
 from limelight.models.spec import ModelOutline
-from limelight.models.step_executor import Model
 from limelight.progress import Report
 
 
@@ -102,10 +100,9 @@ class NativeSource:
     def load(self, kernels: Kernels, precision: Precision, num_positions: int, report: Report) -> Decoder:
         """Read and pack every parameter."""
         parameters = Parameters(self._checkpoint, kernels, precision)
-        with torch.inference_mode():
-            return Decoder(
-                self._checkpoint.spec, parameters, kernels, num_positions, lambda part: report("loading weights", part)
-            )
+        return Decoder(
+            self._checkpoint.spec, parameters, kernels, num_positions, lambda part: report("loading weights", part)
+        )
 
 
 def open_source(path: Path, model_impl: str) -> Source:

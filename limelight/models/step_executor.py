@@ -4,26 +4,18 @@ Nothing global of torch is touched: gradients are off inside `submit` alone.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from limelight.kernels.interface import Kernels
-from limelight.models.forward_batch import ForwardBatch, build_forward_batch
+from limelight.models.forward_batch import Model
+from limelight.models.forward_tensors import build_forward_batch
 from limelight.models.lora.adapter_file import AdapterWeights
 from limelight.models.sampler import Drawn, Sampler
 from limelight.models.sampling_seats import SamplingSeats
 from limelight.models.seats import Seats
 from limelight.step import Capacity, Step, StepResult
-
-
-class Model(Protocol):
-    """A decoder, with its weights."""
-
-    def forward(self, batch: ForwardBatch, kv: Any) -> Tensor:
-        """Write keys and values of all rows into `kv`; logits [sampled, vocab] float32."""
-        ...
 
 
 class TorchStepExecutor:

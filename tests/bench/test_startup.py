@@ -18,7 +18,7 @@ COMMAND = (sys.executable, "-c", SCRIPTED)
 
 def test_the_parts_of_a_start_add_up_to_the_first_token() -> None:
     start = measure_start([], command=COMMAND)
-    named = [FIRST_PART, "importing torch and the models", "finding the model", "script", *LAST_PARTS]
+    named = [FIRST_PART, "importing the models", "finding the model", "script", *LAST_PARTS]
     assert list(start.parts) == named
     assert sum(start.parts.values()) == pytest.approx(start.first_token_seconds)
     assert start.ready_seconds == pytest.approx(start.first_token_seconds - start.parts["first token"])

@@ -5,6 +5,7 @@ import torch
 
 from limelight.kernels.interface import AttentionBatch, KVLayout
 from limelight.kernels.reference import ReferenceKernels, ReferenceKV
+from limelight.kernels.torch_dtypes import name_of
 
 PAGE_SIZE = 8
 NUM_PAGES = 40
@@ -26,7 +27,7 @@ def pool(kernels: ReferenceKernels, kv_heads: int, head_dim: int, dtype: torch.d
         page_size=PAGE_SIZE,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        dtype=dtype,
+        dtype=name_of(dtype),
     )
     kv = kernels.allocate_kv(layout)
     for layer in kv.layers:

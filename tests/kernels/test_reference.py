@@ -49,8 +49,8 @@ def test_without_packing_the_product_is_the_same(kernels: ReferenceKernels, monk
     weight, inputs = random(12, 16), random(5, 16)
     packed = kernels.linear(inputs, kernels.pack_linear([LinearSegment(weight=weight)]))
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", missing)
-    plain = ReferenceKernels(torch.device("cpu"))
-    assert plain.embedding_bytes((12, 16), torch.float32, is_head=True) == plain.packed_bytes((12, 16), torch.float32)
+    plain = ReferenceKernels("cpu")
+    assert plain.embedding_bytes((12, 16), "float32", is_head=True) == plain.packed_bytes((12, 16), "float32")
     product = plain.pack_linear([LinearSegment(weight=weight)])
     assert product.weight is weight
     close(plain.linear(inputs, product), packed)

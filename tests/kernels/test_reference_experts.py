@@ -105,7 +105,7 @@ def test_each_row_is_the_weighted_sum_of_its_experts(
 )
 def test_any_sizes_will_do(tokens: int, num_experts: int, num_chosen: int, hidden: int, inner: int, seed: int) -> None:
     """Grouped products want rows at multiples of 16 bytes; what a model has is nobody's choice."""
-    kernels = ReferenceKernels(torch.device("cpu"))
+    kernels = ReferenceKernels("cpu")
     weights = weights_of(num_experts, hidden, inner, biases=True)
     inputs, shares = random(tokens, hidden), random(tokens, min(num_chosen, num_experts), seed=5)
     chosen = random(tokens, num_experts, seed=seed).topk(shares.shape[1]).indices

@@ -41,7 +41,7 @@ def test_exactly_the_parameters_of_a_layer_are_read_and_none_is_kept_beside_its_
         read[name] = weakref.ref(tensor)
         return tensor
 
-    kernels = PackingWatched(torch.device("cpu"))
+    kernels = PackingWatched("cpu")
     parameters = Mock(plain=watched, matrix=watched)
     Experts(LayerBuilder(checkpoint.spec, 1, parameters, kernels), router=router)
     assert set(read) == {f"model.layers.1.{name}" for name in expert_shapes(checkpoint.spec, router)}

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from limelight.kernels.reference import ReferenceKernels
-from limelight.models.forward_batch import ForwardBatch, build_forward_batch
+from limelight.models.forward_batch import ForwardBatch
+from limelight.models.forward_tensors import build_forward_batch
 from limelight.models.seats import Seats
 from limelight.step import Chunk
 
@@ -12,10 +13,10 @@ PAGE_SIZE = 4
 
 
 def built(*chunks: Chunk, last_tokens: tuple[int, ...] = (0, 0, 0, 0)) -> ForwardBatch:
-    seats = Seats(4, 8, PAGE_SIZE, torch.device("cpu"))
+    seats = Seats(4, 8, PAGE_SIZE, "cpu")
     seats.append_pages(chunks)
     seats.last_tokens.copy_(torch.tensor(last_tokens))
-    return build_forward_batch(chunks, seats, PAGE_SIZE, ReferenceKernels(torch.device("cpu")), {})
+    return build_forward_batch(chunks, seats, PAGE_SIZE, ReferenceKernels("cpu"), {})
 
 
 def test_prefill_and_decode_lie_one_after_the_other() -> None:

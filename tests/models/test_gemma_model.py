@@ -53,7 +53,7 @@ def transformers_model(gemma_file: Path, tmp_path_factory: pytest.TempPathFactor
     writer.add_name("Gemma 3 270M")
     writer.add_vocab_size(file.tensors["token_embd.weight"].shape[0])
     for tensor in file.tensors.values():
-        stored = file.stored(tensor.name).numpy()
+        stored = file.stored(tensor.name)
         stored = stored.view(np.float32) if tensor.format.name == "F32" else stored.reshape(*tensor.shape[:-1], -1)
         writer.add_tensor(tensor.name, stored, raw_dtype=gguf.GGMLQuantizationType[tensor.format.name])
     finish(writer)

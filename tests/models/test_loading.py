@@ -11,7 +11,7 @@ import torch
 from limelight.config import EngineConfig
 from limelight.errors import CheckpointError, ConfigError, OutOfMemory
 from limelight.generation import ChatPrompt
-from limelight.models import loading
+from limelight.models import gpu, loading
 from limelight.models.loaded_model import LoadedModel
 from limelight.models.loading import choose_device, load_model
 from limelight.models.precision import choose_dtype
@@ -19,7 +19,7 @@ from tests.models.sequences import Batch
 from tests.models.tiny_models import c_library, save_byte_tokenizer, tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-CPU = torch.device("cpu")
+CPU = "cpu"
 
 
 @pytest.fixture(scope="module")
@@ -155,23 +155,32 @@ def test_cuda_without_a_gpu_is_refused_in_one_line(monkeypatch: pytest.MonkeyPat
     assert str(caught.value).startswith('device is "cuda", but torch ')
     assert str(caught.value).endswith('use "cpu" or "auto"')
     assert "\n" not in str(caught.value)
+    monkeypatch.setattr(loading, "may_have_gpu", lambda: True)
     assert choose_device("auto") == choose_device("cpu") == CPU
 
 
 def test_a_gpu_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert choose_device("auto").type == choose_device("cuda").type == "cuda"
+    monkeypatch.setattr(loading, "may_have_gpu", lambda: True)
+    assert choose_device("auto") == choose_device("cuda") == "cuda"
     assert choose_device("cpu") == CPU
+
+
+def test_torch_is_not_asked_where_no_driver_of_a_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", pytest.fail)
+    monkeypatch.setattr(gpu, "AMD_DEVICE", Path("/missing"))
+    monkeypatch.setattr(gpu, "DRIVER", "libmissing-driver.so.1")
+    assert choose_device("auto") == CPU
 
 
 @pytest.mark.parametrize(
     ("name", "device", "expected"),
     [
-        ("auto", "cpu", torch.float32),
-        ("auto", "cuda", torch.bfloat16),
-        ("float16", "cpu", torch.float16),
-        ("float32", "cuda", torch.float32),
+        ("auto", "cpu", "float32"),
+        ("auto", "cuda", "bfloat16"),
+        ("float16", "cpu", "float16"),
+        ("float32", "cuda", "float32"),
     ],
 )
-def test_dtypes_follow_the_setting_then_the_device(name: str, device: str, expected: torch.dtype) -> None:
-    assert choose_dtype(name, "bfloat16", torch.device(device)) == expected
+def test_dtypes_follow_the_setting_then_the_device(name: str, device: str, expected: str) -> None:
+    assert choose_dtype(name, "bfloat16", device) == expected

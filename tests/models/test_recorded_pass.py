@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from limelight.kernels.cpu.sampling import SamplingBuffers
 from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
@@ -29,7 +28,7 @@ def test_the_memory_plan_knows_about_what_a_step_takes(name: str, tmp_path: Path
     architecture, settings = MODELS[name]
     checkpoint = saved(TINY_FAMILIES[architecture](**settings), tmp_path)
     kernels, spec = c_kernels(), checkpoint.spec
-    precision = Precision(values=torch.float32, kv=torch.bfloat16, weights=None)
+    precision = Precision(values="float32", kv="bfloat16", weights=None)
     limits = StepLimits(num_tokens=512, num_seats=64, num_sampled=64, max_pages=8, page_size=16)
     model = NativeSource(checkpoint).load(kernels, precision, 128, lambda _what, _fraction: None)
     kv = allocate_kv_cache(kernels, kv_layout(spec, 8, 16, precision.kv))

@@ -9,8 +9,8 @@ import pytest
 
 from limelight.kernels.cpu.sampling import SEAT, SamplingBuffers
 from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
+from limelight.models.drawing import LEAST_REPETITION_PENALTY
 from limelight.models.recorded_sampling import RecordedSamplingSeats
-from limelight.models.sampling_seats import LEAST_REPETITION_PENALTY
 from limelight.step import SeatSampling, SeatTaken
 
 VOCAB_SIZE = 12

@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from limelight.kernels.interface import SamplingBatch
-from limelight.models.sampling_seats import LEAST_REPETITION_PENALTY, SamplingSeats
+from limelight.models.drawing import LEAST_REPETITION_PENALTY
+from limelight.models.sampling_seats import SamplingSeats
 from limelight.step import SeatSampling, SeatTaken
 
 VOCAB_SIZE = 12
 
 
 def table(*takes: SeatTaken) -> SamplingSeats:
-    seats = SamplingSeats(6, VOCAB_SIZE, torch.device("cpu"))
+    seats = SamplingSeats(6, VOCAB_SIZE, "cpu")
     for taken in takes:
         seats.take(taken)
     return seats

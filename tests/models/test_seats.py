@@ -1,14 +1,13 @@
 """The seat table: deltas in, nothing left over from a previous tenant."""
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limelight.models.seats import Seats
 from limelight.step import Chunk
 
-CPU = torch.device("cpu")
+CPU = "cpu"
 
 
 def chunk(seat: int, end: int, *new_pages: int) -> Chunk:

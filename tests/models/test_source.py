@@ -57,9 +57,7 @@ def test_weights_that_are_not_finite_are_refused(model_impl: str, value: float, 
     model.save_pretrained(tmp_path)
     source = open_source(tmp_path, model_impl)
     with pytest.raises(CheckpointError, match=f"{parameter} holds values that are not finite in float32") as caught:
-        source.load(
-            ReferenceKernels(torch.device("cpu")), Precision.uniform(torch.float32), 64, lambda what, part: None
-        )
+        source.load(ReferenceKernels("cpu"), Precision.uniform("float32"), 64, lambda what, part: None)
     assert str(tmp_path) in caught.value.message
 
 

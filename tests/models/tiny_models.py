@@ -25,6 +25,7 @@ from limelight.kernels.cpu.recorder import Value, bound
 from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
 from limelight.kernels.interface import Kernels
 from limelight.kernels.reference import ReferenceKernels
+from limelight.kernels.torch_dtypes import name_of
 from limelight.models.checkpoint import Checkpoint, open_checkpoint
 from limelight.models.forward_batch import ForwardBatch
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
@@ -156,11 +157,12 @@ class Rig:
         kernels: Kernels | None = None,
     ) -> None:
         source: Source = checkpoint if isinstance(checkpoint, TransformersSource) else NativeSource(checkpoint)
-        self._kernels = kernels = kernels or ReferenceKernels(torch.device("cpu"))
+        self._kernels = kernels = kernels or ReferenceKernels("cpu")
         in_c = isinstance(kernels, CpuKernels)
-        precision = Precision(values=torch.float32, kv=dtype, weights=None) if in_c else Precision.uniform(dtype)
+        name = name_of(dtype)
+        precision = Precision(values="float32", kv=name, weights=None) if in_c else Precision.uniform(name)
         model = source.load(kernels, precision, max_model_len, lambda what, fraction: None)
-        self.kv = allocate_kv_cache(kernels, kv_layout(source.outline, num_pages, page_size, dtype))
+        self.kv = allocate_kv_cache(kernels, kv_layout(source.outline, num_pages, page_size, name))
         for layer in self.kv.layers:
             layer.fill(0xFF) if in_c else layer.fill_(torch.nan)
         self.capacity = Capacity(

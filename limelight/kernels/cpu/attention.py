@@ -3,17 +3,16 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from limelight.kernels.cpu.arrays import exact
 from limelight.kernels.cpu.library import Function
 from limelight.kernels.cpu.recorder import ALIGNMENT, Recorder, RowCount, Value
 from limelight.kernels.cpu.step_buffers import StepBuffers
-from limelight.kernels.interface import AttentionSettings, KVLayout
+from limelight.kernels.interface import DTYPE_BYTES, AttentionSettings, KVLayout, Numbers
 
 PAGE_SIZES = (8, 16, 32, 64, 128)
-TYPES = (torch.bfloat16, torch.float16, torch.float32)
+TYPES = ("bfloat16", "float16", "float32")
 SURPLUS_BYTES = 128
 """Bytes behind the pool that may be read: the last values are read together with what follows them."""
 PAGES_OF_A_RUN = 16
@@ -48,8 +47,8 @@ class KVPool:
 class Rotation:
     """Rotary tables, [max_positions, rotary_dim / 2] float32, read at the positions of the rows."""
 
-    cos: Tensor
-    sin: Tensor
+    cos: NDArray[np.float32]
+    sin: NDArray[np.float32]
     batch: StepBuffers
 
 
@@ -104,10 +103,10 @@ def allocate_kv(layout: KVLayout) -> KVPool:
         ValueError: the dtype is none of `TYPES`.
     """
     if layout.dtype not in TYPES:
-        raise ValueError(f"the KV pool cannot be {layout.dtype}; use one of {', '.join(map(str, TYPES))}")
+        raise ValueError(f"the KV pool cannot be {layout.dtype}; use one of {', '.join(TYPES)}")
     dims = 2 * layout.head_dim + layout.head_dim % 2
     num_pages = -(-layout.num_pages // PAGES_OF_A_RUN) * PAGES_OF_A_RUN
-    layer_bytes = num_pages * layout.page_size * layout.num_kv_heads * dims * layout.dtype.itemsize
+    layer_bytes = num_pages * layout.page_size * layout.num_kv_heads * dims * DTYPE_BYTES[layout.dtype]
     layer_bytes += -layer_bytes % ALIGNMENT
     memory = np.empty(layout.num_layers * layer_bytes + SURPLUS_BYTES + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -119,9 +118,9 @@ def plan(_recorder: Recorder, batch: StepBuffers, kv: KVPool) -> AttentionPlan:
     return AttentionPlan(batch, kv)
 
 
-def rotation(cos: Tensor, sin: Tensor, batch: StepBuffers) -> Rotation:
+def rotation(cos: Numbers, sin: Numbers, batch: StepBuffers) -> Rotation:
     """The tables as C reads them."""
-    return Rotation(cos.float().contiguous(), sin.float().contiguous(), batch)
+    return Rotation(exact(cos), exact(sin), batch)
 
 
 def rotate_and_write(
@@ -131,8 +130,8 @@ def rotate_and_write(
     qkv: Value,
     rotation: Rotation,
     plan: AttentionPlan,
-    q_norm: Tensor | None,
-    k_norm: Tensor | None,
+    q_norm: Numbers | None,
+    k_norm: Numbers | None,
     epsilon: float,
 ) -> Value:
     """QK-norm and rotary embedding; keys and values to their slots.
@@ -151,8 +150,8 @@ def rotate_and_write(
         rotation.cos,
         rotation.sin,
         rotation.cos.shape[1],
-        None if q_norm is None else q_norm.float().contiguous(),
-        None if k_norm is None else k_norm.float().contiguous(),
+        None if q_norm is None else exact(q_norm),
+        None if k_norm is None else exact(k_norm),
         epsilon,
         qkv,
         queries,
@@ -187,7 +186,7 @@ def attend(
         plan.batch.chunk_seats,
         queries,
         num_heads,
-        None if settings.sinks is None else settings.sinks.float().contiguous(),
+        None if settings.sinks is None else exact(settings.sinks),
         settings.sliding_window or 0,
         settings.scale,
         settings.soft_cap or 0.0,

@@ -1,10 +1,9 @@
 """Operations that treat each row, or each number, for itself: norms, gates, rows picked out, the cap of the logits."""
 
-import torch
-from torch import Tensor
-
+from limelight.kernels.cpu.arrays import exact
 from limelight.kernels.cpu.library import Function
 from limelight.kernels.cpu.recorder import Recorder, Value
+from limelight.kernels.interface import Numbers
 
 ADD_NORM = Function("record_add_norm", "pppppppif")
 GATE = Function("record_gate", "pppppiif")
@@ -17,12 +16,13 @@ LIMITED = 3
 
 
 def add_norm(
-    recorder: Recorder, hidden: Value, residual: Value | None, weight: Tensor, epsilon: float
+    recorder: Recorder, hidden: Value, residual: Value | None, weight: Numbers, epsilon: float
 ) -> tuple[Value, Value]:
     """RMSNorm of `hidden + residual`; the sum lies where `residual` was, or is `hidden` if there is none."""
     normed = recorder.value(hidden.rows, hidden.width)
-    exact = weight.detach().to(torch.float32).contiguous()
-    operation = recorder.append(ADD_NORM, hidden.rows, hidden, residual, exact, normed, None, hidden.width, epsilon)
+    operation = recorder.append(
+        ADD_NORM, hidden.rows, hidden, residual, exact(weight), normed, None, hidden.width, epsilon
+    )
     recorder.can_quantize(normed, operation, 5)
     return normed, hidden if residual is None else residual
 

@@ -1,18 +1,22 @@
 """Mixture of experts: which experts a row takes, and the sum of what they give."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from limelight.kernels.cpu.arrays import exact
 from limelight.kernels.cpu.elementwise import activation_number
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.cpu.packing import FORMATS, format_of_weight, is_float, pack_matrix, packed_bytes
 from limelight.kernels.cpu.recorder import Recorder, RowCount, Value
 from limelight.kernels.cpu.weight_memory import WeightMemory, aligned
-from limelight.kernels.interface import ExpertWeights, StoredTensor
+from limelight.kernels.interface import ExpertWeights, Numbers, StoredTensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ROUTE = Function("record_route", "pppppiiii")
 GROUP_ROWS = Function("record_group_rows", "pppppppii")
@@ -28,19 +32,19 @@ class PackedMatrices(NamedTuple):
     """A matrix of each expert, in one format.
 
     Attributes:
-        memory: uint8 [experts, bytes]: panels of `csrc/formats.h`, each expert's aligned.
+        memory: [experts, bytes]: panels of `csrc/formats.h`, each expert's aligned.
         bias: float32 [experts, num_outputs] or None.
     """
 
-    memory: Tensor
-    bias: Tensor | None
+    memory: NDArray[np.uint8]
+    bias: NDArray[np.float32] | None
     format: str
     num_inputs: int
     num_outputs: int
 
     def description(self) -> NDArray[np.int64]:
         """As `Matrices` of `csrc/experts.c`; for as long as the memory lives."""
-        addresses = self.memory.data_ptr(), 0 if self.bias is None else self.bias.data_ptr()
+        addresses = self.memory.ctypes.data, 0 if self.bias is None else self.bias.ctypes.data
         number = FORMATS[self.format].number
         return np.array([*addresses, self.memory.shape[1], number, self.num_inputs, self.num_outputs], np.int64)
 
@@ -119,23 +123,22 @@ def experts(recorder: Recorder, inputs: Value, chosen: Value, shares: Value, pac
 
 
 def _pack(
-    library: Library, weight: Tensor | StoredTensor, bias: Tensor | None, weight_memory: WeightMemory
+    library: Library, weight: Tensor | StoredTensor, bias: Numbers | None, weight_memory: WeightMemory
 ) -> PackedMatrices:
     num_experts, num_outputs, num_inputs = weight.shape
     name = format_of_weight(weight)
     num_bytes = aligned(packed_bytes((num_outputs, num_inputs), name))
-    memory = weight_memory.allocate(num_experts * num_bytes).view(num_experts, num_bytes)
+    memory = weight_memory.allocate(num_experts * num_bytes).reshape(num_experts, num_bytes)
     for expert, panels in enumerate(memory):
         pack_matrix(library, [_matrix_of(weight, expert)], panels)
-    exact_bias = None if bias is None else bias.detach().to(torch.float32).contiguous()
-    return PackedMatrices(memory, exact_bias, name, num_inputs, num_outputs)
+    return PackedMatrices(memory, None if bias is None else exact(bias), name, num_inputs, num_outputs)
 
 
 def _matrix_of(weight: Tensor | StoredTensor, expert: int) -> Tensor | StoredTensor:
-    if isinstance(weight, Tensor):
+    if not isinstance(weight, StoredTensor):
         return weight[expert]
     shape = weight.shape[1:]
-    return StoredTensor(weight.format, shape, weight.rows[expert].view(shape[0], -1))
+    return StoredTensor(weight.format, shape, weight.rows[expert].reshape(shape[0], -1))
 
 
 def _row_bytes(rows: Value) -> int:

@@ -5,12 +5,14 @@ weights become int8 on the way (`csrc/quantize.h`). What a row gives depends on 
 reduction is split by batch, thread or load, so equal inputs give equal bits.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from limelight.kernels.cpu import attention, elementwise, experts, linear, low_rank, packing, sampling
 from limelight.kernels.cpu.library import Library
@@ -23,8 +25,12 @@ from limelight.kernels.interface import (
     KVLayout,
     LinearSegment,
     LowRankRows,
+    Numbers,
     StoredTensor,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class CpuKernels:
@@ -36,7 +42,7 @@ class CpuKernels:
 
     page_sizes: tuple[int, ...] = attention.PAGE_SIZES
     stored_formats: frozenset[str] = linear.STORED_FORMATS
-    device = torch.device("cpu")
+    device = "cpu"
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -66,11 +72,15 @@ class CpuKernels:
         return self._recorder
 
     # Weights and pages: made at once.
+    def numbers(self, values: NDArray[np.float32]) -> Numbers:
+        """The array itself."""
+        return values
+
     def allocate_kv(self, layout: KVLayout) -> attention.KVPool:
         """The pool, uninitialised: memory is committed as pages are first written."""
         return attention.allocate_kv(layout)
 
-    def packed_bytes(self, shape: tuple[int, int], stored: torch.dtype | str) -> int:
+    def packed_bytes(self, shape: tuple[int, int], stored: str) -> int:
         """Memory that a matrix [out, in] takes once packed."""
         return linear.packed_bytes(shape, stored)
 
@@ -87,7 +97,7 @@ class CpuKernels:
         """One packed matrix serves both: a row is read out of it as well as multiplied with."""
         return linear.pack_embedding(self.library, table, self._weight_memory, is_head=is_head)
 
-    def embedding_bytes(self, shape: tuple[int, int], stored: torch.dtype | str, *, is_head: bool) -> int:
+    def embedding_bytes(self, shape: tuple[int, int], stored: str, *, is_head: bool) -> int:
         """Memory that a table [vocab, hidden] takes once packed, whether it is the head too or not."""
         return linear.packed_bytes(shape, stored)
 
@@ -108,7 +118,7 @@ class CpuKernels:
         """See `Kernels`; recorded passes take their adapters from `low_rank.py` instead."""
         low_rank.add_low_rank(self.recorder, outputs, inputs, additions)
 
-    def add_norm(self, hidden: Value, residual: Value | None, weight: Tensor, epsilon: float) -> tuple[Value, Value]:
+    def add_norm(self, hidden: Value, residual: Value | None, weight: Numbers, epsilon: float) -> tuple[Value, Value]:
         """See `Kernels`; the sum lies where `residual` was."""
         return elementwise.add_norm(self.recorder, hidden, residual, weight, epsilon)
 
@@ -132,7 +142,7 @@ class CpuKernels:
         """See `Kernels`."""
         return attention.plan(self.recorder, batch, kv)
 
-    def rotation(self, cos: Tensor, sin: Tensor, batch: StepBuffers) -> attention.Rotation:
+    def rotation(self, cos: Numbers, sin: Numbers, batch: StepBuffers) -> attention.Rotation:
         """See `Kernels`."""
         return attention.rotation(cos, sin, batch)
 
@@ -143,8 +153,8 @@ class CpuKernels:
         qkv: Value,
         rotation: attention.Rotation,
         plan: attention.AttentionPlan,
-        q_norm: Tensor | None,
-        k_norm: Tensor | None,
+        q_norm: Numbers | None,
+        k_norm: Numbers | None,
         epsilon: float,
     ) -> Value:
         """See `Kernels`; the queries are a value of their own, [tokens, heads * head_dim]."""

@@ -1,20 +1,24 @@
 """Products with packed matrices, and rows read out of them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from limelight.kernels.cpu import packing
+from limelight.kernels.cpu.arrays import exact, rounded
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.cpu.packing import FORMATS, is_float
 from limelight.kernels.cpu.recorder import Recorder, Value
 from limelight.kernels.cpu.weight_memory import WeightMemory, aligned
 from limelight.kernels.interface import LinearSegment, StoredTensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 STORED_FORMATS = packing.STORED_FORMATS
 LINEAR = Function("record_linear", "pppppppiii")
@@ -40,19 +44,19 @@ class PackedLinear(NamedTuple):
     """A product of matrices that share their input, their outputs side by side.
 
     Attributes:
-        memory: uint8, panels and biases of all parts.
+        memory: panels and biases of all parts.
         parts: at least one.
-        scale_dtype: what a scale of embeddings is rounded to.
+        scale_format: what a scale of embeddings is rounded to.
     """
 
-    memory: Tensor
+    memory: NDArray[np.uint8]
     parts: tuple[PackedPart, ...]
     num_inputs: int
     num_outputs: int
-    scale_dtype: torch.dtype
+    scale_format: str
 
 
-def packed_bytes(shape: tuple[int, int], stored: torch.dtype | str) -> int:
+def packed_bytes(shape: tuple[int, int], stored: str) -> int:
     """Memory that a matrix [out, in] takes once packed; 64 bytes at most are added where a projection has several."""
     return packing.packed_bytes(shape, stored)
 
@@ -85,11 +89,10 @@ def pack_linear(
     for part, run in zip(parts, runs, strict=True):
         packing.pack_matrix(library, [segment.weight for segment in run], memory[part.start :])
         if part.bias_start != NO_BIAS:
-            biases = memory[part.bias_start : part.bias_start + 4 * part.num_outputs].view(torch.float32)
-            torch.cat(list(_biases(run)), out=biases)
-    weight = segments[0].weight
-    scale_dtype = torch.float32 if isinstance(weight, StoredTensor) else weight.dtype
-    return PackedLinear(memory, tuple(parts), input_sizes[0], sum(part.num_outputs for part in parts), scale_dtype)
+            biases = memory[part.bias_start : part.bias_start + 4 * part.num_outputs].view(np.float32)
+            np.concatenate(list(_biases(run)), out=biases)
+    scale_format = parts[0].format if is_float(parts[0].format) else "F32"
+    return PackedLinear(memory, tuple(parts), input_sizes[0], sum(part.num_outputs for part in parts), scale_format)
 
 
 def pack_embedding(
@@ -115,10 +118,8 @@ def embed(recorder: Recorder, token_ids: Value, table: PackedLinear, scale: floa
     """See `Kernels`; `token_ids` are int32."""
     [part] = table.parts
     rows = recorder.value(token_ids.rows, table.num_inputs)
-    rounded = float(torch.tensor(scale, dtype=table.scale_dtype))
-    recorder.append(
-        EMBED, token_ids.rows, token_ids, table.memory, rows, FORMATS[part.format].number, table.num_inputs, rounded
-    )
+    number, exact_scale = FORMATS[part.format].number, rounded(scale, table.scale_format)
+    recorder.append(EMBED, token_ids.rows, token_ids, table.memory, rows, number, table.num_inputs, exact_scale)
     return rows
 
 
@@ -128,9 +129,7 @@ def _table(parts: Sequence[PackedPart]) -> NDArray[np.int64]:
     return np.array(rows, np.int64)
 
 
-def _biases(run: Sequence[LinearSegment]) -> Iterator[Tensor]:
+def _biases(run: Sequence[LinearSegment]) -> Iterator[NDArray[np.float32]]:
     """Zeros where a segment has none."""
     for segment in run:
-        yield (
-            torch.zeros(segment.weight.shape[0]) if segment.bias is None else segment.bias.detach().to(torch.float32)
-        )
+        yield np.zeros(segment.weight.shape[0], np.float32) if segment.bias is None else exact(segment.bias)

@@ -4,17 +4,20 @@ A pass is recorded once, and adapters come and go between its runs. So `AdapterB
 addresses: for each projection a pointer per active adapter, and for each row the number of its adapter.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from limelight.kernels.cpu.library import Function
 from limelight.kernels.cpu.recorder import Recorder, RowCount, Value
 from limelight.kernels.interface import LowRank, LowRankRows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RECORD = Function("record_low_rank", "ppppppppiii")
 NO_ADAPTER = -1
@@ -98,6 +101,8 @@ def pack_product(product: LowRank) -> PackedProduct:
     """Matrices in float32 or bfloat16 are shared where `up` lies in memory with its outputs side by side (the transpose
     of a contiguous matrix); others are copied.
     """
+    import torch  # which whoever has adapters has imported
+
     narrow = product.down.dtype == torch.bfloat16
     dtype = torch.bfloat16 if narrow else torch.float32
     down = product.down.to(dtype).contiguous()

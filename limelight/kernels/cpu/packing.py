@@ -1,13 +1,19 @@
 """Matrices in the order in which the products in C read them (`csrc/formats.h`)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from limelight.kernels.cpu.arrays import bytes_of
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.interface import StoredTensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PACK = Function("pack", "ipiiip")
 QUANTIZE = Function("quantize_weights", "iiplip")
@@ -47,17 +53,18 @@ FORMATS = {
 """Formats by their names in GGUF files, as `csrc/formats.h` has them."""
 
 STORED_FORMATS = frozenset(FORMATS)
-FLOAT_FORMATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+FLOAT_FORMATS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+"""By the dtypes of tensors."""
 
 
-def format_of(stored: torch.dtype | str) -> str:
+def format_of(stored: str) -> str:
     """The format that a matrix is packed in; other dtypes than those of `FLOAT_FORMATS` become float32."""
-    return stored if isinstance(stored, str) else FLOAT_FORMATS.get(stored, "F32")
+    return stored if stored in FORMATS else FLOAT_FORMATS.get(stored, "F32")
 
 
 def format_of_weight(weight: Tensor | StoredTensor) -> str:
     """See `format_of`."""
-    return format_of(weight.format if isinstance(weight, StoredTensor) else weight.dtype)
+    return weight.format if isinstance(weight, StoredTensor) else format_of(_dtype_of(weight))
 
 
 def is_float(format_name: str) -> bool:
@@ -65,27 +72,28 @@ def is_float(format_name: str) -> bool:
     return FORMATS[format_name].block == 1
 
 
-def packed_bytes(shape: tuple[int, int], stored: torch.dtype | str) -> int:
+def packed_bytes(shape: tuple[int, int], stored: str) -> int:
     """Memory that a matrix [out, in] takes once packed."""
     layout = FORMATS[format_of(stored)]
     return -(-shape[0] // PANEL) * -(-shape[1] // layout.block) * layout.panel_bytes
 
 
-def pack_matrix(library: Library, weights: Sequence[Tensor | StoredTensor], panels: Tensor) -> None:
+def pack_matrix(library: Library, weights: Sequence[Tensor | StoredTensor], panels: NDArray[np.uint8]) -> None:
     """Pack matrices [out, in] of one format and one input size, their outputs side by side.
 
     Args:
-        panels: uint8, of at least `packed_bytes` of all outputs, to be filled.
+        panels: of at least `packed_bytes` of all outputs, to be filled.
     """
     name, num_inputs = format_of_weight(weights[0]), weights[0].shape[1]
     num_outputs = sum(weight.shape[0] for weight in weights)
     end = packed_bytes((num_outputs, num_inputs), name)
     if num_outputs % PANEL:
-        panels[end - packed_bytes((PANEL, num_inputs), name) : end].zero_()
+        panels[end - packed_bytes((PANEL, num_inputs), name) : end] = 0
     first = 0
     for weight in weights:
-        rows = (weight.rows if isinstance(weight, StoredTensor) else _plain(weight)).contiguous()
-        library.call(PACK, FORMATS[name].number, rows.data_ptr(), weight.shape[0], num_inputs, first, panels.data_ptr())
+        rows = np.ascontiguousarray(weight.rows) if isinstance(weight, StoredTensor) else bytes_of(_plain(weight))
+        addresses = rows.ctypes.data, panels.ctypes.data
+        library.call(PACK, FORMATS[name].number, addresses[0], weight.shape[0], num_inputs, first, addresses[1])
         first += weight.shape[0]
 
 
@@ -101,16 +109,20 @@ def quantize_tensor(library: Library, weight: Tensor, name: str) -> StoredTensor
     Raises:
         ValueError: a weight is not finite, or larger than float16 holds.
     """
-    weight = _plain(weight).contiguous()
+    weight = _plain(weight)
     num_outputs, num_inputs = weight.shape
     num_blocks = -(-num_inputs // QUANTIZED_BLOCK)
-    rows = torch.empty(num_outputs, num_blocks * STORED_BYTES[name], dtype=torch.uint8)
-    numbers = FORMATS[name].number, FORMATS[format_of(weight.dtype)].number
-    if library.call(QUANTIZE, *numbers, weight.data_ptr(), num_outputs, num_inputs, rows.data_ptr()):
+    values, rows = bytes_of(weight), np.empty((num_outputs, num_blocks * STORED_BYTES[name]), np.uint8)
+    numbers = FORMATS[name].number, FORMATS[format_of_weight(weight)].number
+    if library.call(QUANTIZE, *numbers, values.ctypes.data, num_outputs, num_inputs, rows.ctypes.data):
         raise ValueError(f"a matrix {list(weight.shape)} cannot be quantised: a weight is not finite, or above 65504")
     return StoredTensor(name, (num_outputs, num_inputs), rows)
 
 
 def _plain(weight: Tensor) -> Tensor:
     weight = weight.detach()
-    return weight if weight.dtype in FLOAT_FORMATS else weight.to(torch.float32)
+    return weight if _dtype_of(weight) in FLOAT_FORMATS else weight.float()
+
+
+def _dtype_of(weight: Tensor) -> str:
+    return str(weight.dtype).removeprefix("torch.")

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from torch import Tensor
 
 from limelight.kernels.cpu.library import Function, Library
 from limelight.kernels.cpu.threads import ThreadPool
@@ -56,7 +55,7 @@ class Value:
         return self.rows.largest * self.width * self.dtype.itemsize
 
 
-Argument = Value | RowCount | NDArray[Any] | Tensor | int | float | None
+Argument = Value | RowCount | NDArray[Any] | int | float | None
 
 
 @dataclass(eq=False, slots=True)
@@ -125,7 +124,7 @@ class Recorder:
         return Value(rows, width, np.dtype(dtype))
 
     def append(self, function: Function, *arguments: Argument) -> Operation:
-        """Record a call. Arrays and tensors are kept alive; None is NULL."""
+        """Record a call. Arrays are kept alive; None is NULL."""
         operation = Operation(function, list(arguments))
         self._operations.append(operation)
         return operation
@@ -196,9 +195,6 @@ def _bound(argument: Argument, places: dict[Value, int], base: int, kept: list[A
     if isinstance(argument, np.ndarray):
         kept.append(argument)
         return int(argument.ctypes.data)
-    if isinstance(argument, Tensor):
-        kept.append(argument)
-        return argument.data_ptr()
     return argument
 
 

@@ -9,9 +9,7 @@ import mmap
 from threading import Lock
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 PAGE_BYTES = 2 << 20
 CHUNK_BYTES = 32 << 20
@@ -30,14 +28,14 @@ class WeightMemory:
         self._lock = Lock()
         self._chunk: NDArray[np.uint8] = np.empty(0, np.uint8)
 
-    def allocate(self, num_bytes: int) -> Tensor:
-        """Memory, uint8 [num_bytes], that nothing has written to; it begins at a multiple of `ALIGNMENT`."""
+    def allocate(self, num_bytes: int) -> NDArray[np.uint8]:
+        """Memory, [num_bytes], that nothing has written to; it begins at a multiple of `ALIGNMENT`."""
         num_aligned = aligned(num_bytes)
         with self._lock:
             if num_aligned > len(self._chunk):
                 self._chunk = _mapped(max(num_aligned, CHUNK_BYTES))
             piece, self._chunk = self._chunk[:num_bytes], self._chunk[num_aligned:]
-        return torch.from_numpy(piece)
+        return piece
 
 
 def _mapped(num_bytes: int) -> NDArray[np.uint8]:

@@ -42,7 +42,7 @@ def parameter_shapes(spec: ModelSpec) -> Shapes:
 
 def build_layer(builder: LayerBuilder) -> PreNormLayer:
     """One decoder layer."""
-    sinks = builder.parameters.plain(f"{builder.prefix}.{SINKS}").float()
+    sinks = builder.parameters.plain(f"{builder.prefix}.{SINKS}")
     experts = Experts(builder, router=ROUTER, chosen_first=True)
     return PreNormLayer(builder, Attention(builder, sinks=sinks), experts)
 

@@ -5,11 +5,9 @@ formats of this file, 256 in those of `k_blocks.py`.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from limelight.models.gguf import k_blocks
 from limelight.models.gguf.k_blocks import IQ4_VALUES
@@ -65,27 +63,35 @@ UNSUPPORTED = {
 """Names of the others, for messages."""
 
 
-def to_float32(stored: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
+def to_float32(stored: Bytes, name: str, shape: tuple[int, ...]) -> Floats:
     """Values of a tensor.
 
     Args:
-        stored: the tensor's bytes, uint8, contiguous.
+        stored: the tensor's bytes, contiguous.
         name: of the format, as in `FORMATS`.
         shape: of the result.
 
     Returns:
-        float32 [shape], in memory of its own.
+        [shape], in memory of its own.
     """
     if name in PLAIN:
-        return stored.reshape(-1).view(PLAIN[name]).to(torch.float32, copy=True).reshape(shape)
+        return plain_to_float32(stored.reshape(-1), name).reshape(shape)
     number_format, turn = BLOCKS[name]
-    blocks = stored.numpy().reshape(-1, number_format.block_bytes)
+    blocks = stored.reshape(-1, number_format.block_bytes)
     values = np.empty((len(blocks), number_format.block_size), np.float32)
     at_once = VALUES_AT_ONCE // number_format.block_size
     with np.errstate(all="ignore"):  # scales may be infinite or not a number, and so are the values then
         for start in range(0, len(blocks), at_once):
             turn(blocks[start : start + at_once], values[start : start + at_once])
-    return torch.from_numpy(values).reshape(shape)
+    return values.reshape(shape)
+
+
+def plain_to_float32(stored: Bytes, name: str) -> Floats:
+    """Bytes [n] of a format in `PLAIN` -> float32, in memory of its own."""
+    numbers = stored.view(PLAIN_BITS[name])
+    if name == "BF16":
+        return (numbers.astype(np.uint32) << 16).view(np.float32)
+    return numbers.view(np.float16 if name == "F16" else np.float32).astype(np.float32)
 
 
 def turn_q4_0(blocks: Bytes, values: Floats) -> None:
@@ -133,15 +139,18 @@ def turn_mxfp4(blocks: Bytes, values: Floats) -> None:
     np.multiply(spread_codes(blocks[:, 1:], MXFP4_VALUES), scales[..., None], out=values.reshape(-1, 2, 16))
 
 
-def has_finite_scales(name: str, rows: Tensor) -> bool:
-    """Whether every value of blocks is finite, told from their scales alone.
+def is_finite(name: str, rows: Bytes) -> bool:
+    """Whether every value is finite: of blocks, told from their scales alone.
 
     Args:
-        name: of a format in blocks.
-        rows: uint8 [rows, bytes].
+        name: of the format.
+        rows: [rows, bytes], contiguous.
     """
+    if name in PLAIN:
+        exponent = PLAIN_EXPONENT[name]
+        return not bool(((rows.reshape(-1).view(PLAIN_BITS[name]) & exponent) == exponent).any())
     number_format, _ = BLOCKS[name]
-    blocks = rows.numpy().reshape(-1, number_format.block_bytes)
+    blocks = rows.reshape(-1, number_format.block_bytes)
     if name == "MXFP4":
         return not bool((blocks[:, 0] > LARGEST_MXFP4_EXPONENT).any())
     return all(
@@ -158,7 +167,11 @@ SCALE_STARTS = {
     "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,), "IQ4_XS": (0,),
 }  # fmt: skip
 """Where the float16 scales and minimums lie in a block."""
-PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Formats of single numbers, and the dtypes that they are."""
+PLAIN_BITS: dict[str, np.dtype[Any]] = {"F32": np.dtype("u4"), "F16": np.dtype("u2"), "BF16": np.dtype("u2")}
+PLAIN_EXPONENT = {"F32": np.uint32(0x7F800000), "F16": np.uint16(0x7C00), "BF16": np.uint16(0x7F80)}
+"""The exponent's bits, all of which are set if a number is not finite."""
 TURNS: dict[str, Callable[[Bytes, Floats], None]] = {
     "Q4_0": turn_q4_0,
     "Q4_1": turn_q4_1,

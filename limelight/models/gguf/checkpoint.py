@@ -6,11 +6,12 @@ pairs; transformers (and Limelight) rotate dimension i with i + head_dim / 2. Ro
 as they are.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from limelight.errors import CheckpointError
 from limelight.kernels.interface import StoredTensor
@@ -22,6 +23,9 @@ from limelight.models.gguf.spec import read_gguf_architecture, read_gguf_samplin
 from limelight.models.gguf.tensor_names import LAYER_TENSOR, hugging_face_name
 from limelight.models.spec import MAX_HEAD_DIM
 from limelight.models.stored_blocks import StoredBlocks
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ROW_VECTOR = ".mlp.shared_expert_gate.weight"
 """End of the name of a matrix of one row, which GGUF stores as a vector."""
@@ -73,18 +77,20 @@ class GgufCheckpoint:
         shape = self._parts.tensors[self._gguf_names[name]].shape
         return (1, *shape) if name.endswith(ROW_VECTOR) and len(shape) == 1 else shape
 
-    def dtype(self, name: str) -> torch.dtype:
+    def dtype(self, name: str) -> str:
         """What `tensor` gives."""
-        return torch.float32
+        return "float32"
 
     def blocks(self, name: str) -> StoredBlocks:
         """A tensor as it is stored; plain numbers are blocks, too."""
         return StoredBlocks(self._parts.tensors[self._gguf_names[name]].format.name, partial(self.stored, name))
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name: str) -> Tensor:
         """One tensor, float32."""
+        import torch
+
         stored = self.stored(name)
-        return to_float32(stored.rows, stored.format, stored.shape)
+        return torch.from_numpy(to_float32(stored.rows, stored.format, stored.shape))
 
     def stored(self, name: str) -> StoredTensor:
         """One tensor's blocks, untouched but for the order of rows."""
@@ -94,7 +100,7 @@ class GgufCheckpoint:
         rows = self._parts.stored(tensor.name).reshape(num_rows, -1)
         num_heads = self._interleaved_heads(tensor.name)
         if num_heads:
-            rows = rows.reshape(num_heads, -1, 2, rows.shape[1]).transpose(1, 2).reshape(rows.shape)
+            rows = rows.reshape(num_heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
         return StoredTensor(tensor.format.name, shape, rows)
 
     def _interleaved_heads(self, gguf_name: str) -> int:

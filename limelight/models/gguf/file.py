@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.gguf.blocks import FORMATS, UNSUPPORTED, Format
@@ -36,7 +36,7 @@ class GgufTensor(msgspec.Struct, frozen=True):
     """Where a tensor lies.
 
     Attributes:
-        shape: outermost first, as in torch; the last dimension is contiguous and a whole number of blocks.
+        shape: outermost first, as in numpy; the last dimension is contiguous and a whole number of blocks.
         start: offset in the file.
     """
 
@@ -74,10 +74,10 @@ class GgufFile:
         self.metadata = header.read_metadata(num_keys)
         self.tensors = header.read_tensors(num_tensors, self._alignment())
 
-    def stored(self, name: str) -> torch.Tensor:
-        """The bytes of a tensor, uint8 [num_bytes], shared with the file; not to be written."""
+    def stored(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of a tensor, [num_bytes], shared with the file; not to be written."""
         tensor = self.tensors[name]
-        return torch.frombuffer(self._bytes, dtype=torch.uint8, count=tensor.num_bytes, offset=tensor.start)
+        return np.frombuffer(self._bytes, np.uint8, tensor.num_bytes, tensor.start)
 
     def _alignment(self) -> int:
         alignment = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)

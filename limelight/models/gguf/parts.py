@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from limelight.errors import CheckpointError
 from limelight.models.fields import Fields
@@ -53,8 +54,8 @@ class GgufParts:
         if count > 1:
             _check_total(files, len(self.tensors))
 
-    def stored(self, name: str) -> torch.Tensor:
-        """The bytes of a tensor, uint8 [num_bytes], shared with the file; not to be written."""
+    def stored(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of a tensor, [num_bytes], shared with the file; not to be written."""
         return self._file_of[name].stored(name)
 
 

@@ -85,7 +85,7 @@ def resolve_adapter(
 def _hub_files(
     name: HubName, revision: str | None, report: Report, endpoint: str | None, cache: Path | None
 ) -> "HubFiles":
-    from limelight.models.hub.download import HubFiles  # imports torch, which a look at a name must not wait for
+    from limelight.models.hub.download import HubFiles  # imports much, which a look at a name must not wait for
 
     return HubFiles(name, revision, report, endpoint, cache)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from limelight.errors import CheckpointError
 from limelight.models.hub.gguf_choice import choose_gguf, gguf_models
-from limelight.models.lora import adapter_config, adapter_file
+from limelight.models.lora import adapter_config
 from limelight.models.safetensors.checkpoint import INDEX, SINGLE
 from limelight.models.wording import listed
 
@@ -23,7 +23,7 @@ MAX_TEXTS = 256
 SAFETENSORS = re.compile(r"(?!consolidated|adapter_model)[^/]+\.safetensors")
 """Mistral keeps a second copy of its weights as `consolidated`."""
 PICKLED = re.compile(r"[^/]+\.(bin|pth?|ckpt|pkl)")
-ADAPTER = (adapter_config.CONFIG, adapter_file.WEIGHTS)
+ADAPTER = (adapter_config.CONFIG, adapter_config.WEIGHTS)
 
 
 class Needed(msgspec.Struct, frozen=True):
@@ -93,9 +93,9 @@ def needed_adapter_files(sizes: Mapping[str, int], repository: str) -> Needed:
     missing = [path for path in ADAPTER if path not in sizes]
     if not missing:
         return Needed(ADAPTER)
-    if adapter_file.PICKLED in sizes:
+    if adapter_config.PICKLED in sizes:
         raise CheckpointError(
-            f"{repository} holds its adapter only pickled ({adapter_file.PICKLED}), which can run code when opened "
+            f"{repository} holds its adapter only pickled ({adapter_config.PICKLED}), which can run code when opened "
             "and is never loaded; convert it with peft's save_pretrained"
         )
     raise CheckpointError(f"{repository} is no LoRA adapter: it has no {' and no '.join(missing)}")

@@ -75,5 +75,5 @@ def active_adapters(
     )
 
 
-def _index(rows: tuple[int, ...] | None, device: torch.device) -> Tensor | None:
+def _index(rows: tuple[int, ...] | None, device: str) -> Tensor | None:
     return None if rows is None else torch.tensor(rows, dtype=torch.int64, device=device)

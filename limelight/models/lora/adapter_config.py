@@ -16,6 +16,8 @@ from limelight.models.lora.patterns import endings, safe_pattern
 
 logger = logging.getLogger(__name__)
 
+WEIGHTS = "adapter_model.safetensors"
+PICKLED = "adapter_model.bin"
 CONFIG = "adapter_config.json"
 MAX_RANK = 65536
 MAX_ALPHA = 1e9

@@ -15,12 +15,10 @@ from torch import Tensor
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.kernels.interface import LowRank, LowRankPart
 from limelight.models.layers import ProjectionShape
-from limelight.models.lora.adapter_config import AdapterConfig
+from limelight.models.lora.adapter_config import PICKLED, WEIGHTS, AdapterConfig
 from limelight.models.safetensors.shard import open_shard
 from limelight.models.wording import listed
 
-WEIGHTS = "adapter_model.safetensors"
-PICKLED = "adapter_model.bin"
 PREFIX = "base_model.model."
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 COPIES = frozenset(f"{PREFIX}{name}.weight" for name in ("lm_head.base_layer", "model.embed_tokens"))
@@ -71,7 +69,7 @@ class AdapterFile:
         self.rank = max(self._config.rank(name) for name in self._modules)
         self.num_values = sum(self._config.rank(name) * sum(widths[name]) for name in self._modules)
 
-    def read(self, dtype: torch.dtype, device: torch.device) -> AdapterWeights:
+    def read(self, dtype: torch.dtype, device: str) -> AdapterWeights:
         """The weights, the scale being part of B.
 
         Raises:
@@ -85,7 +83,7 @@ class AdapterFile:
                     products[shape.names[0]] = product
         return AdapterWeights(products=products, rank=self.rank, num_bytes=self.num_values * dtype.itemsize)
 
-    def _product(self, shape: ProjectionShape, dtype: torch.dtype, device: torch.device) -> LowRank | None:
+    def _product(self, shape: ProjectionShape, dtype: torch.dtype, device: str) -> LowRank | None:
         downs: list[Tensor] = []
         parts: list[LowRankPart] = []
         first_output = 0

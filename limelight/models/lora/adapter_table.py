@@ -1,16 +1,20 @@
 """The adapters of a loaded model: read on any thread, put and dropped on the thread that submits steps."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
 
-import torch
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from limelight.errors import OutOfMemory
+from limelight.kernels.interface import DTYPE_BYTES
 from limelight.models import loaded_model
 from limelight.models.hub import resolve_adapter
 from limelight.models.layers import ProjectionShape
-from limelight.models.lora.adapter_file import AdapterFile, AdapterWeights
 from limelight.models.wording import as_size
 from limelight.progress import Report
+
+if TYPE_CHECKING:
+    from limelight.models.lora.adapter_file import AdapterWeights
 
 MAX_SHARE_OF_FREE_MEMORY = 0.9
 """An adapter may take this much of what is free: the rest is for the step that runs meanwhile."""
@@ -32,8 +36,8 @@ class AdapterTable:
     def __init__(
         self,
         projections: Sequence[ProjectionShape],
-        dtype: torch.dtype,
-        device: torch.device,
+        dtype: str,
+        device: str,
         max_rank: int,
         free_bytes: Callable[[], int | None],
     ) -> None:
@@ -53,18 +57,24 @@ class AdapterTable:
             OutOfMemory: it does not fit into what is free.
             ModelError: the hub does not give it.
         """
+        # Imported only now: adapters are tensors, and a server without any does without torch.
+        from limelight.kernels.torch_dtypes import TORCH_DTYPES
+        from limelight.models.lora.adapter_file import AdapterFile
+
         folder = resolve_adapter(path, None, report)
         file = AdapterFile(folder, self._projections, self._max_rank)
-        needed, free = file.num_values * self._dtype.itemsize, self._free_bytes()
+        needed, free = file.num_values * DTYPE_BYTES[self._dtype], self._free_bytes()
         if free is not None and needed > free * MAX_SHARE_OF_FREE_MEMORY:
             raise OutOfMemory(
                 f"the adapter in {path} takes {as_size(needed)} and {as_size(free)} are free; unload another one, "
                 "or give the KV pool less"
             )
-        return file.read(self._dtype, self._device)
+        return file.read(TORCH_DTYPES[self._dtype], self._device)
 
     def put(self, adapter: int, weights: loaded_model.AdapterWeights) -> None:
         """Let steps use `weights` under the id `adapter`."""
+        from limelight.models.lora.adapter_file import AdapterWeights
+
         assert isinstance(weights, AdapterWeights), "what is put was read here"
         self.weights[adapter] = weights
 

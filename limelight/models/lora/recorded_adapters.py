@@ -1,6 +1,9 @@
 """The adapters of a step in a pass that was recorded once: the recording has a place for them that each step fills."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -11,8 +14,10 @@ from limelight.kernels.cpu.low_rank import NO_ADAPTER, AdapterBuffers, PackedAda
 from limelight.kernels.cpu.recorder import Value
 from limelight.kernels.cpu.step_buffers import StepLimits
 from limelight.models.layers import ProjectionShape
-from limelight.models.lora.adapter_file import AdapterWeights
 from limelight.step import Chunk
+
+if TYPE_CHECKING:
+    from limelight.models.lora.adapter_file import AdapterWeights
 
 
 class RecordedAdapters:

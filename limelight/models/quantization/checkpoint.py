@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import torch
+from torch import Tensor
 
 from limelight.errors import CheckpointError
 from limelight.models.quantization.scheme import QuantizationFormat, QuantizedMatrix, Stored
@@ -84,14 +84,14 @@ class QuantizedTensors:
         """What a tensor comes out as, in safetensors' words: float32 if it is expanded."""
         return "F32" if name in self._matrices else self._stored.type(name)
 
-    def dtype(self, name: str) -> torch.dtype:
+    def dtype(self, name: str) -> str:
         """What `tensor` gives, without reading it."""
-        return torch.float32 if name in self._matrices else self._stored.dtype(name)
+        return "float32" if name in self._matrices else self._stored.dtype(name)
 
     def blocks(self, name: str) -> None:
         """No tensor is in blocks that kernels take."""
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name: str) -> Tensor:
         """One tensor on the CPU: a quantised matrix in float32, any other as it is stored.
 
         Raises:

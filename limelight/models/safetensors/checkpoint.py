@@ -3,14 +3,15 @@
 Pickled weights (`pytorch_model.bin`) are refused and never opened: unpickling runs code from the file.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import torch
 from safetensors import SafetensorError
 
 from limelight.errors import CheckpointError, UnsupportedModel
@@ -20,6 +21,9 @@ from limelight.models.hf_config import read_sampling_defaults, read_spec
 from limelight.models.safetensors.shard import open_shard
 from limelight.models.spec import ModelSpec
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
@@ -28,7 +32,6 @@ HEAD = "lm_head.weight"
 ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2}
 """Other types have elements of one byte."""
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-TORCH_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class _Entry(NamedTuple):
@@ -66,7 +69,7 @@ class SafetensorsFiles:
         """Shape of a tensor, without reading it."""
         return self._entries[name].shape
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name: str) -> Tensor:
         """One tensor, sharing memory with the file.
 
         Raises:
@@ -84,14 +87,14 @@ class SafetensorsFiles:
         """What a tensor is stored as, in safetensors' words ("BF16")."""
         return self._entries[name].type
 
-    def dtype(self, name: str) -> torch.dtype:
+    def dtype(self, name: str) -> str:
         """What `tensor` gives, without reading it."""
-        return TORCH_DTYPES.get(self.type(name), torch.float32)
+        return DTYPES.get(self.type(name), "float32")
 
     def blocks(self, name: str) -> None:
         """No tensor of a safetensors file has blocks of its own: formats made of several are views."""
 
-    def packed(self, name: str) -> torch.Tensor:
+    def packed(self, name: str) -> Tensor:
         """One tensor of any type, for formats that know what its numbers mean; shares memory with the file.
 
         Raises:
@@ -99,7 +102,7 @@ class SafetensorsFiles:
         """
         entry = self._entries[name]
         try:
-            tensor: torch.Tensor = entry.shard.get_tensor(entry.stored_name)
+            tensor: Tensor = entry.shard.get_tensor(entry.stored_name)
         except SafetensorError as error:
             raise CheckpointError(f"{name} is stored as {entry.type}, which cannot be read ({error})") from error
         return tensor
@@ -127,9 +130,7 @@ class SafetensorsCheckpoint(SafetensorsFiles):
         table = self._entries.setdefault(EMBEDDING, head)
         if table is head:
             return
-        same = (
-            table.type == head.type and table.type in DTYPES and torch.equal(self.tensor(EMBEDDING), self.tensor(HEAD))
-        )
+        same = table.type == head.type and table.type in DTYPES and self.tensor(EMBEDDING).equal(self.tensor(HEAD))
         if same:
             note = f"{HEAD} is stored beside an equal {EMBEDDING}; one of them serves as both"
             self.spec = msgspec.structs.replace(self.spec, notes=(*self.spec.notes, note))

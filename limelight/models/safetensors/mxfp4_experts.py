@@ -48,7 +48,7 @@ def mxfp4_experts(stored: SafetensorsCheckpoint) -> "Checkpoint":
             presented[f"{prefix}.{piece}.weight"] = PresentedTensor(
                 parts=(f"{name}_blocks", f"{name}_scales"),
                 shape=(experts, len(range(outputs)[rows]), inputs),
-                dtype=torch.bfloat16,
+                dtype="bfloat16",
                 read=_reader(stored, name, rows, expand),
                 blocks=StoredBlocks(FORMAT, _reader(stored, name, rows, in_blocks)),
             )
@@ -83,7 +83,7 @@ def in_blocks(blocks: Tensor, scales: Tensor) -> StoredTensor:
         first, last = blocks[expert, ..., : BLOCK_BYTES // 2], blocks[expert, ..., BLOCK_BYTES // 2 :]
         rows[expert, ..., 1::2] = (first & 0x0F) | (last << 4)
         rows[expert, ..., 2::2] = (first >> 4) | (last & 0xF0)
-    return StoredTensor(FORMAT, (experts, outputs, num_blocks * 2 * BLOCK_BYTES), rows.view(experts, -1))
+    return StoredTensor(FORMAT, (experts, outputs, num_blocks * 2 * BLOCK_BYTES), rows.view(experts, -1).numpy())
 
 
 def _reader(

@@ -8,7 +8,6 @@ Canonical are `mlp.experts.{gate,up,down}_proj.weight` [experts, out, in] and `.
 - gpt-oss: the same two transposed, the columns of gate and up alternating, with biases.
 """
 
-import functools
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -72,9 +71,14 @@ def _stack(stored: "Checkpoint", name: str, members: dict[int, str], num_experts
     return PresentedTensor(
         names,
         (num_experts, *shape),
-        functools.reduce(torch.promote_types, map(stored.dtype, names)),
+        _common_dtype({stored.dtype(part) for part in names}),
         lambda: torch.stack([stored.tensor(part) for part in names]),
     )
+
+
+def _common_dtype(dtypes: set[str]) -> str:
+    """What tensors of these dtypes become when they are stacked."""
+    return dtypes.pop() if len(dtypes) == 1 else "float32"
 
 
 def _split(

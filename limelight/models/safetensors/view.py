@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from limelight.models.loaded_model import SamplingDefaults
@@ -32,7 +31,7 @@ class PresentedTensor:
 
     parts: Collection[str]
     shape: tuple[int, ...]
-    dtype: torch.dtype
+    dtype: str
     read: Callable[[], Tensor]
     blocks: StoredBlocks | None = None
 
@@ -75,7 +74,7 @@ class CheckpointView:
         presented = self._presented.get(name)
         return self._stored.shape(name) if presented is None else presented.shape
 
-    def dtype(self, name: str) -> torch.dtype:
+    def dtype(self, name: str) -> str:
         """What `tensor` gives, without reading it."""
         presented = self._presented.get(name)
         return self._stored.dtype(name) if presented is None else presented.dtype

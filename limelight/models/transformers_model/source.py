@@ -3,7 +3,8 @@
 import math
 from pathlib import Path
 
-from limelight.kernels.interface import Kernels
+from limelight.kernels.interface import DTYPE_BYTES, Kernels
+from limelight.kernels.torch_dtypes import TORCH_DTYPES
 from limelight.models.hf_config import generation_fields, read_sampling_defaults, stated_dtype
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.precision import Precision
@@ -42,7 +43,7 @@ class TransformersSource:
 
     def weights_bytes(self, kernels: Kernels, precision: Precision) -> int:
         """Bytes of all parameters in memory."""
-        return self._attendance.num_values * precision.values.itemsize
+        return self._attendance.num_values * DTYPE_BYTES[precision.values]
 
     def working_bytes(self, num_tokens: int, num_sampled: int) -> int:
         """What torch will take is not known beforehand."""
@@ -55,12 +56,13 @@ class TransformersSource:
             CheckpointError: the tensors do not match the configuration.
             UnsupportedModel: the rows do.
         """
+        dtype = TORCH_DTYPES[precision.values]
         module = load_weights(
-            self._described, self._files, kernels.device, precision.values, lambda part: report("loading weights", part)
+            self._described, self._files, kernels.device, dtype, lambda part: report("loading weights", part)
         )
         with silent_transformers():
             check_rows(module, self._described, self.outline.vocab_size, num_positions)
-        return TransformersModel(module, self._attendance, kernels, precision.kv)
+        return TransformersModel(module, self._attendance, kernels, TORCH_DTYPES[precision.kv])
 
     def _outline(self, folder: Path) -> ModelOutline:
         attendance, described = self._attendance, self._described

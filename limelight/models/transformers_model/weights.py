@@ -31,7 +31,7 @@ does `silent_transformers` with the hook for bars: two loads that overlap would 
 def load_weights(
     described: TransformersConfig,
     files: SafetensorsFiles | QuantizedTensors,
-    device: torch.device,
+    device: str,
     dtype: torch.dtype,
     on_progress: Callable[[float], None],
 ) -> Any:

@@ -18,6 +18,7 @@ from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
 from limelight.kernels.cpu.threads import ThreadPool
 from limelight.kernels.interface import AttentionBatch, AttentionSettings, KVLayout
 from limelight.kernels.reference import ReferenceKernels
+from limelight.kernels.torch_dtypes import name_of
 from tests.kernels.cpu.recorded import run_recorded
 
 
@@ -36,7 +37,7 @@ class Shape:
             page_size=self.page_size,
             num_kv_heads=self.kv_heads,
             head_dim=self.head_dim,
-            dtype=self.dtype,
+            dtype=name_of(self.dtype),
         )
 
 
@@ -171,7 +172,7 @@ def expected(
     step: Step, shape: Shape, contexts: Contexts, queries: NDArray[np.float32], settings: AttentionSettings
 ) -> NDArray[np.float32]:
     """What the reference gives in float32 for keys and values as they are rounded."""
-    kernels = ReferenceKernels(torch.device("cpu"))
+    kernels = ReferenceKernels("cpu")
     exact = Shape(shape.heads, shape.kv_heads, shape.head_dim, shape.page_size)
     kv = kernels.allocate_kv(exact.layout(step.num_pages))
     kv.layers[1].fill_(torch.nan)

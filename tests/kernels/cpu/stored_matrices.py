@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from limelight.kernels.interface import StoredTensor
+from limelight.kernels.torch_dtypes import TORCH_DTYPES
 from limelight.models.gguf.blocks import FORMATS, PLAIN, to_float32
 
 BLOCKS = {known.name: known for known in FORMATS.values()}
@@ -24,13 +25,13 @@ def stored_matrix(
     shape = (num_outputs, num_inputs)
     if name in PLAIN:
         values = torch.from_numpy(generator.standard_normal(shape, np.float32) * np.float32(scale))
-        return StoredTensor(name, shape, values.to(PLAIN[name]).view(torch.uint8))
+        return StoredTensor(name, shape, values.to(TORCH_DTYPES[PLAIN[name]]).view(torch.uint8).numpy())
     blocks = generator.integers(0, 256, (_num_blocks(name, shape), BLOCKS[name].block_bytes), np.uint8)
     for start in HALVES[name]:
         _put_halves(blocks, start, generator.standard_normal(len(blocks)) * scale)
     if name == "MXFP4":
         blocks[:, 0] = generator.integers(118, 124, len(blocks))
-    return StoredTensor(name, shape, torch.from_numpy(blocks.reshape(num_outputs, -1)))
+    return StoredTensor(name, shape, blocks.reshape(num_outputs, -1))
 
 
 def filled_matrix(name: str, byte: int, num_outputs: int, num_inputs: int) -> StoredTensor:
@@ -41,7 +42,7 @@ def filled_matrix(name: str, byte: int, num_outputs: int, num_inputs: int) -> St
         _put_halves(blocks, start, np.ones(len(blocks)))
     if name == "MXFP4":
         blocks[:, 0] = 128
-    return StoredTensor(name, shape, torch.from_numpy(blocks.reshape(num_outputs, -1)))
+    return StoredTensor(name, shape, blocks.reshape(num_outputs, -1))
 
 
 def _num_blocks(name: str, shape: tuple[int, int]) -> int:
@@ -55,7 +56,7 @@ def _put_halves(blocks: NDArray[np.uint8], start: int, numbers: NDArray[np.float
 def values_of(weight: Tensor | StoredTensor) -> NDArray[np.float64]:
     """[out, in]."""
     if isinstance(weight, StoredTensor):
-        weight = to_float32(weight.rows.contiguous(), weight.format, weight.shape)
+        return to_float32(np.ascontiguousarray(weight.rows), weight.format, weight.shape).astype(np.float64)
     return weight.to(torch.float64).numpy()
 
 

@@ -10,7 +10,7 @@ from limelight.kernels.cpu.library import Library
 from limelight.kernels.cpu.recorder import Recorder
 from limelight.kernels.cpu.step_buffers import NUM_COLUMNS, StepBuffers, StepLimits
 from limelight.kernels.reference import ReferenceKernels
-from limelight.models.forward_batch import build_forward_batch
+from limelight.models.forward_tensors import build_forward_batch
 from limelight.models.seats import Seats
 from limelight.step import Chunk
 from tests.kernels.cpu import libraries
@@ -44,10 +44,10 @@ def steps(draw: st.DrawFn) -> tuple[Chunk, ...]:
 @given(steps())
 @settings(deadline=None, max_examples=60)
 def test_rows_are_those_of_the_eager_batch(chunks: tuple[Chunk, ...]) -> None:
-    seats = Seats(LIMITS.num_seats, LIMITS.max_pages, LIMITS.page_size, torch.device("cpu"))
+    seats = Seats(LIMITS.num_seats, LIMITS.max_pages, LIMITS.page_size, "cpu")
     seats.last_tokens.copy_(torch.arange(100, 100 + LIMITS.num_seats))
     seats.append_pages(chunks)
-    eager = build_forward_batch(chunks, seats, LIMITS.page_size, ReferenceKernels(torch.device("cpu")), {})
+    eager = build_forward_batch(chunks, seats, LIMITS.page_size, ReferenceKernels("cpu"), {})
     buffers = expanded(LIBRARY, chunks, seats)
     num_rows, num_chunks, num_sampled = buffers.counts
     rows = np.arange(num_rows) if eager.sample_rows is None else eager.sample_rows.numpy()
@@ -70,7 +70,7 @@ def test_rows_are_those_of_the_eager_batch(chunks: tuple[Chunk, ...]) -> None:
 
 
 def test_a_step_without_rows_leaves_everything_alone(library: Library) -> None:
-    seats = Seats(LIMITS.num_seats, LIMITS.max_pages, LIMITS.page_size, torch.device("cpu"))
+    seats = Seats(LIMITS.num_seats, LIMITS.max_pages, LIMITS.page_size, "cpu")
     buffers = expanded(library, (), seats)
     assert not buffers.query_starts.any()
 

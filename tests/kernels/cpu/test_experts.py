@@ -77,7 +77,7 @@ def exact_of(tensor: object) -> torch.Tensor:
 
 def expected(inputs: NDArray[np.float32], choice: Choice, weights: ExpertWeights) -> NDArray[np.float64]:
     """One row and one expert at a time, in float64."""
-    kernels = ReferenceKernels(torch.device("cpu"))
+    kernels = ReferenceKernels("cpu")
     exact = torch.from_numpy(inputs).double()
     gate, up, down = (
         (exact_of(read()), None if bias is None else exact_of(bias))
@@ -180,13 +180,13 @@ def stored_experts(name: str, num_experts: int, num_outputs: int, num_inputs: in
     """Random blocks; the matrices of the experts one after the other, as files hold them."""
     generator = np.random.default_rng(seed)
     matrices = [stored_matrix(name, num_outputs, num_inputs, generator).rows for _ in range(num_experts)]
-    rows = torch.stack(matrices).view(num_experts, -1)
+    rows = np.stack(matrices).reshape(num_experts, -1)
     return StoredTensor(name, (num_experts, num_outputs, num_inputs), rows)
 
 
 def one_of(weight: StoredTensor, expert: int) -> LinearSegment:
     _, num_outputs, num_inputs = weight.shape
-    rows = weight.rows[expert].view(num_outputs, -1)
+    rows = weight.rows[expert].reshape(num_outputs, -1)
     return LinearSegment(weight=StoredTensor(weight.format, (num_outputs, num_inputs), rows))
 
 

@@ -12,6 +12,7 @@ from limelight.kernels.cpu.library import Library
 from limelight.kernels.cpu.recorder import Recorder, Value
 from limelight.kernels.interface import AttentionSettings
 from limelight.kernels.reference import ReferenceKernels, ReferenceKV
+from limelight.kernels.torch_dtypes import TORCH_DTYPES
 from tests.kernels.cpu.attention_steps import Shape, Step, normal, pool_of_nan
 from tests.kernels.cpu.recorded import run_recorded
 
@@ -48,7 +49,7 @@ def reference(
     step: Step, shape: Shape, qkv: NDArray[np.float32], norms: Any, rotary_dim: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The same in float32, keys and values rounded to the pool's dtype in between."""
-    kernels = ReferenceKernels(torch.device("cpu"))
+    kernels = ReferenceKernels("cpu")
     exact = Shape(shape.heads, shape.kv_heads, shape.head_dim, shape.page_size)
     kv: ReferenceKV = kernels.allocate_kv(exact.layout(step.num_pages))
     plan = kernels.plan(step.batch, kv)
@@ -104,7 +105,7 @@ def test_the_dimensions_behind_the_rotary_ones_stay(
     np.testing.assert_allclose(attended, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", attention.TYPES)
+@pytest.mark.parametrize("dtype", [TORCH_DTYPES[name] for name in attention.TYPES], ids=str)
 @pytest.mark.parametrize("page_size", attention.PAGE_SIZES)
 def test_a_step_writes_its_own_slots_and_no_others(library: Library, dtype: torch.dtype, page_size: int) -> None:
     shape = Shape(2, 2, 9, page_size, dtype)

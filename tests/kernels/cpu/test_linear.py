@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from limelight.kernels.cpu import linear
 from limelight.kernels.cpu.library import Library
-from limelight.kernels.cpu.packing import FLOAT_FORMATS, FORMATS, quantize_tensor
+from limelight.kernels.cpu.packing import FORMATS, quantize_tensor
 from limelight.kernels.cpu.recorder import Recorder, Value, bound
 from limelight.kernels.cpu.threads import ThreadPool
 from limelight.kernels.interface import LinearSegment, StoredTensor
 from limelight.kernels.reference import ReferenceKernels
+from limelight.kernels.torch_dtypes import TORCH_DTYPES
+from limelight.models.gguf.blocks import PLAIN
 from tests.kernels.cpu.recorded import row_count, run_recorded
 from tests.kernels.cpu.stored_matrices import BLOCKS, QUANTIZED, dequantized, filled_matrix, stored_matrix, values_of
 
@@ -69,7 +71,7 @@ def test_codes_are_multiplied_exactly_but_for_the_rounding_of_sums(library: Libr
         assert_close(result, used, values_of(weight))
 
 
-@pytest.mark.parametrize("dtype", [*FLOAT_FORMATS, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [*TORCH_DTYPES.values(), torch.float64], ids=str)
 @pytest.mark.parametrize(("num_outputs", "num_inputs"), [(37, 83), (1, 1), (16, 259), (50, 520)])
 def test_floats_are_multiplied_as_they_are(
     library: Library, num_outputs: int, num_inputs: int, dtype: torch.dtype
@@ -87,7 +89,7 @@ def test_rounding_inputs_to_int8_costs_at_most_half_a_step_of_each(library: Libr
     weight = random_matrix(name)
     inputs = random_rows(11, weight.shape[1])
     result, _ = multiply(library, inputs, pack(library, weight))
-    reference = ReferenceKernels(torch.device("cpu"))
+    reference = ReferenceKernels("cpu")
     values = torch.from_numpy(values_of(weight))
     exact = reference.linear(torch.from_numpy(inputs).double(), reference.pack_linear([LinearSegment(weight=values)]))
     steps = abs(inputs.reshape(11, -1, 32)).max(2, keepdims=True).repeat(32, 2).reshape(11, -1) / 127
@@ -191,7 +193,9 @@ def test_rows_are_read_out_of_a_packed_matrix_exactly(library: Library, name: st
         return [linear.embed(recorder, bound(row_count(6, 6), token_ids), packed, scale)]
 
     [rows] = run_recorded(library, record)
-    expected = values_of(table).astype(np.float32)[token_ids] * np.float32(scale)
+    # Rounded as with a tensor of numbers that narrow.
+    used = float(torch.tensor(scale).to(TORCH_DTYPES[PLAIN.get(name, "float32")]))
+    expected = values_of(table).astype(np.float32)[token_ids] * np.float32(used)
     np.testing.assert_array_equal(rows, expected)
 
 
@@ -229,4 +233,4 @@ def test_matrices_quantised_here_may_have_any_size(library: Library, num_inputs:
 def test_a_packed_matrix_takes_what_is_said(library: Library, name: str) -> None:
     for num_outputs in (16, 33):
         weight = stored_matrix(name, num_outputs, 512, np.random.default_rng(0))
-        assert pack(library, weight).memory.numel() == -(-linear.packed_bytes((num_outputs, 512), name) // 64) * 64
+        assert pack(library, weight).memory.size == -(-linear.packed_bytes((num_outputs, 512), name) // 64) * 64

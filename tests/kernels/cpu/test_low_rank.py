@@ -50,7 +50,7 @@ def expected(
         )
         for addition in additions
     ]
-    ReferenceKernels(torch.device("cpu")).add_low_rank(exact, torch.from_numpy(inputs).double(), doubled)
+    ReferenceKernels("cpu").add_low_rank(exact, torch.from_numpy(inputs).double(), doubled)
     return exact.numpy()
 
 

@@ -72,7 +72,7 @@ class Drawer:
 
 
 def reference(logits: NDArray[np.float32], rows: Sequence[Row]) -> SampledTokens:
-    seats = SamplingSeats(len(rows), logits.shape[1], torch.device("cpu"))
+    seats = SamplingSeats(len(rows), logits.shape[1], "cpu")
     for seat, row in enumerate(rows):
         seats.take(row.taken(seat))
     return sample(torch.tensor(logits), seats.gather(list(range(len(rows))), [row.position for row in rows]))
@@ -212,7 +212,7 @@ def test_drawn_tokens_are_counted_for_the_next_step(library: Library) -> None:
     rows = random_rows(40, 300, seed=10)
     logits = normal(40, 300, seed=11, scale=2.0)
     drawer = Drawer(library, logits, rows)
-    seats = SamplingSeats(len(rows), 300, torch.device("cpu"))
+    seats = SamplingSeats(len(rows), 300, "cpu")
     numbers = list(range(len(rows)))
     for seat, row in enumerate(rows):
         seats.take(row.taken(seat))

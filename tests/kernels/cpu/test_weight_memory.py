@@ -10,12 +10,12 @@ def test_pieces_are_aligned_and_do_not_overlap() -> None:
     memory = WeightMemory()
     pieces = [memory.allocate(size) for size in (1, 64, 65, CHUNK_BYTES, 1000, CHUNK_BYTES + 1, 3)]
     for number, piece in enumerate(pieces):
-        piece.fill_(number)
+        piece.fill(number)
     for number, piece in enumerate(pieces):
-        assert piece.data_ptr() % ALIGNMENT == 0
-        assert piece.eq(number).all()
-    assert pieces[0].data_ptr() % PAGE_BYTES == 0
-    assert pieces[1].data_ptr() == pieces[0].data_ptr() + ALIGNMENT
+        assert piece.ctypes.data % ALIGNMENT == 0
+        assert (piece == number).all()
+    assert pieces[0].ctypes.data % PAGE_BYTES == 0
+    assert pieces[1].ctypes.data == pieces[0].ctypes.data + ALIGNMENT
 
 
 def test_memory_lives_as_long_as_its_pieces() -> None:
@@ -26,7 +26,7 @@ def test_memory_lives_as_long_as_its_pieces() -> None:
         chunk = chunk.base
     mapped = weakref.ref(chunk.obj)
     del chunk, memory
-    piece.fill_(7)
+    piece.fill(7)
     assert mapped() is not None
     del piece
     gc.collect()

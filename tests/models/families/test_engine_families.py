@@ -37,7 +37,7 @@ def generated_by_transformers(model: Any, tokens: list[int]) -> tuple[int, ...]:
 async def served(folder: Path, num_speculative_tokens: int) -> tuple[list[Generation], EngineStatistics]:
     """All prompts at once, in an engine too small for them; and what it counted."""
     outline = open_source(folder, "auto").outline
-    page_bytes = kv_layout(outline, 1, PAGE_SIZE, torch.float32).page_bytes
+    page_bytes = kv_layout(outline, 1, PAGE_SIZE, "float32").page_bytes
     generations: dict[int, Generation] = {}
     async with Engine(
         model=str(folder),

@@ -247,7 +247,7 @@ class FirstNorm(ReferenceKernels):
 def test_embeddings_are_scaled_by_what_the_dtype_makes_of_the_root(make: Callable[..., Any], tmp_path: Path) -> None:
     """sqrt(40) = 6.3246 is 6.3125 in bfloat16, with which the models were trained: bit for bit as in transformers."""
     model = make(hidden_size=40).to(torch.bfloat16)
-    kernels = FirstNorm(torch.device("cpu"))
+    kernels = FirstNorm("cpu")
     rig = Rig(saved(model, tmp_path), dtype=torch.bfloat16, kernels=kernels)
     batch = Batch(rig.executor, rig.capacity.page_size, range(64))
     prompt = prompt_of(20)

@@ -83,9 +83,7 @@ def test_strong_sinks_take_most_of_the_attention(tmp_path: Path) -> None:
 def test_weights_in_bytes_count_experts_biases_and_sinks(tmp_path: Path) -> None:
     model = tiny_model(GptOssConfig, **PLAIN)
     spec = saved(model, tmp_path).spec
-    assert weights_bytes(spec, ReferenceKernels(torch.device("cpu")), torch.float32) == sum(
-        4 * p.numel() for p in model.parameters()
-    )
+    assert weights_bytes(spec, ReferenceKernels("cpu"), "float32") == sum(4 * p.numel() for p in model.parameters())
 
 
 def write(folder: Path, **fields: Any) -> Path:

@@ -62,9 +62,9 @@ def test_a_known_model_has_as_many_parameters_as_is_known(name: str, tmp_path: P
     total = sum(math.prod(shape) for shape in parameter_shapes(spec).values())
     assert total == pytest.approx(known.parameters, rel=1e-3)
 
-    kernels = ReferenceKernels(torch.device("cpu"))
-    in_memory = weights_bytes(spec, kernels, torch.bfloat16)
-    page_bytes = kv_layout(spec, 1, 16, torch.bfloat16).page_bytes
+    kernels = ReferenceKernels("cpu")
+    in_memory = weights_bytes(spec, kernels, "bfloat16")
+    page_bytes = kv_layout(spec, 1, 16, "bfloat16").page_bytes
     assert page_bytes == spec.num_layers * 2 * 16 * known.kv_heads * known.head_dim * 2
     plan = plan_memory(
         weights_bytes=in_memory,

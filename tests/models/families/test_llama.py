@@ -194,12 +194,12 @@ def test_weights_in_bytes_count_every_parameter_and_the_packed_copy_of_a_tied_he
     untied, tied = tiny_llama(), tiny_llama(tie_word_embeddings=True)
     spec = saved(untied, tmp_path / "untied").spec
     tied_spec = saved(tied, tmp_path / "tied").spec
-    kernels = ReferenceKernels(torch.device("cpu"))
+    kernels = ReferenceKernels("cpu")
     table_bytes = VOCAB_SIZE * SMALL["hidden_size"] * 4
-    assert weights_bytes(spec, kernels, torch.float32) == sum(4 * p.numel() for p in untied.parameters())
-    copies = kernels.embedding_bytes((VOCAB_SIZE, SMALL["hidden_size"]), torch.float32, is_head=True) // table_bytes
+    assert weights_bytes(spec, kernels, "float32") == sum(4 * p.numel() for p in untied.parameters())
+    copies = kernels.embedding_bytes((VOCAB_SIZE, SMALL["hidden_size"]), "float32", is_head=True) // table_bytes
     assert copies in (1, 2)
-    assert weights_bytes(tied_spec, kernels, torch.float32) == (
+    assert weights_bytes(tied_spec, kernels, "float32") == (
         sum(4 * p.numel() for p in tied.parameters()) + (copies - 1) * table_bytes
     )
     assert "lm_head.weight" in parameter_shapes(spec)

@@ -153,7 +153,7 @@ def test_stored_blocks_are_in_the_same_order_as_the_values(tmp_path: Path, kind:
     for gguf_name, name in (("attn_q", "self_attn.q_proj"), ("attn_k", "self_attn.k_proj")):
         blocks = checkpoint.stored(f"model.layers.5.{name}.weight")
         assert (blocks.format, blocks.shape) == (kind, shapes[gguf_name])
-        np.testing.assert_array_equal(blocks.rows.numpy(), originals[gguf_name])
+        np.testing.assert_array_equal(blocks.rows, originals[gguf_name])
         expected = values_of(originals[gguf_name], kind)
         np.testing.assert_array_equal(checkpoint.tensor(f"model.layers.5.{name}.weight").numpy(), expected)
     experts = checkpoint.tensor("blk.5.ffn_gate_exps.weight")

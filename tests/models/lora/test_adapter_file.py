@@ -16,7 +16,7 @@ from tests.models.lora.tiny_adapters import ATTENTION, random_matrices, save_ada
 from tests.models.tiny_models import Rig, saved, tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-CPU = torch.device("cpu")
+CPU = "cpu"
 NAME = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 
 
@@ -152,21 +152,21 @@ def test_a_broken_file_is_refused(folder: Path, projections: tuple[ProjectionSha
 def test_an_adapter_that_does_not_fit_into_memory_is_refused_before_it_is_read(
     folder: Path, projections: tuple[ProjectionShape, ...]
 ) -> None:
-    table = AdapterTable(projections, torch.float32, CPU, 64, lambda: 5000)
+    table = AdapterTable(projections, "float32", CPU, 64, lambda: 5000)
     with pytest.raises(OutOfMemory, match="free"):
         table.read(str(folder), lambda what, fraction: None)
-    assert AdapterTable(projections, torch.float32, CPU, 64, lambda: 50_000).read(str(folder), lambda *_: None)
+    assert AdapterTable(projections, "float32", CPU, 64, lambda: 50_000).read(str(folder), lambda *_: None)
 
 
 @pytest.mark.parametrize("path", ["hf://", "hf://../x", "hf://a/b:Q4_K_M", "hf://a/b/c", "/nowhere/at/all", ""])
 def test_names_that_lead_nowhere_are_refused(path: str, projections: tuple[ProjectionShape, ...]) -> None:
-    table = AdapterTable(projections, torch.float32, CPU, 64, lambda: None)
+    table = AdapterTable(projections, "float32", CPU, 64, lambda: None)
     with pytest.raises(CheckpointError):
         table.read(path, lambda what, fraction: None)
 
 
 def test_a_file_is_no_folder(folder: Path, projections: tuple[ProjectionShape, ...]) -> None:
-    table = AdapterTable(projections, torch.float32, CPU, 64, lambda: None)
+    table = AdapterTable(projections, "float32", CPU, 64, lambda: None)
     with pytest.raises(CheckpointError, match="no folder"):
         table.read(str(folder / "adapter_config.json"), lambda what, fraction: None)
 

@@ -33,7 +33,7 @@ class World:
         rig = Rig(self.checkpoint, num_pages=96, kernels=kernels)
         for adapter, folder in self.folders.items():
             file = AdapterFile(folder, rig.adaptable, 64)
-            rig.adapters[adapter] = file.read(torch.float32, torch.device("cpu"))
+            rig.adapters[adapter] = file.read(torch.float32, "cpu")
         return rig
 
     def expected(self, adapter: int | None, tokens: list[int]) -> torch.Tensor:

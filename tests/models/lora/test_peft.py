@@ -60,7 +60,7 @@ def test_logits_are_those_of_the_model_that_peft_merges(model_name: str, setting
                 parameter.copy_(torch.randn(parameter.shape) * 0.3)
     adapted.save_pretrained(tmp_path / "adapter")
     file = AdapterFile(tmp_path / "adapter", rig.adaptable, 64)
-    rig.adapters[1] = file.read(torch.float32, torch.device("cpu"))
+    rig.adapters[1] = file.read(torch.float32, "cpu")
 
     tokens = torch.randint(0, VOCAB_SIZE, (33,)).tolist()
     with torch.inference_mode():

@@ -191,7 +191,7 @@ def test_a_folder_becomes_a_model_that_generates_in_the_memory_that_was_planned(
     assert sequence.output == expected.argmax(-1).tolist()
 
     checkpoint = open_checkpoint(tmp_path)
-    planned = weights_bytes(checkpoint.spec, ReferenceKernels(torch.device("cpu")), torch.float32)
+    planned = weights_bytes(checkpoint.spec, ReferenceKernels("cpu"), "float32")
     assert planned == sum(4 * checkpoint.tensor(name).numel() for name in parameter_shapes(checkpoint.spec))
     assert checkpoint.stored_bytes < planned * 0.9
 

@@ -47,7 +47,7 @@ def test_experts_keep_their_places() -> None:
 def test_the_blocks_of_a_gguf_file_hold_the_same_values() -> None:
     blocks, scales = random_bytes(3, 6, 4, 16), random_bytes(3, 6, 4, low=100, high=150, seed=1)
     stored = in_blocks(blocks, scales)
-    values = to_float32(stored.rows, stored.format, stored.shape)
+    values = torch.from_numpy(to_float32(stored.rows, stored.format, stored.shape))
     assert torch.equal(values, expand(blocks, scales).float())
 
 
@@ -98,7 +98,7 @@ def test_kernels_that_take_the_blocks_multiply_with_them(tmp_path: Path) -> None
     packed_gpt_oss(tmp_path)
     checkpoint = open_checkpoint(tmp_path)
     in_c = c_kernels()
-    parameters = Parameters(checkpoint, in_c, Precision(values=torch.float32, kv=torch.float32, weights=None))
+    parameters = Parameters(checkpoint, in_c, Precision(values="float32", kv="float32", weights=None))
     gate = parameters.matrix(f"{EXPERTS}.gate_proj.weight")
     assert isinstance(gate, StoredTensor)
     assert gate.format == "MXFP4"

@@ -52,8 +52,8 @@ def test_loading_says_nothing_and_changes_nothing_of_the_host(
     before = (log.level, [list(handler.filters) for handler in log.handlers], torch.get_default_dtype())
     fractions: list[float | None] = []
     source = TransformersSource(tmp_path)
-    kernels = ReferenceKernels(torch.device("cpu"))
-    source.load(kernels, Precision.uniform(torch.bfloat16), 128, lambda what, fraction: fractions.append(fraction))
+    kernels = ReferenceKernels("cpu")
+    source.load(kernels, Precision.uniform("bfloat16"), 128, lambda what, fraction: fractions.append(fraction))
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
     assert (log.level, [list(handler.filters) for handler in log.handlers], torch.get_default_dtype()) == before

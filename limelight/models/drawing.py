@@ -1,0 +1,12 @@
+"""What drawing a token has in common, whether torch draws it or a recorded pass."""
+
+LEAST_REPETITION_PENALTY = 1e-6
+"""Smaller penalties are raised to this, so that logits stay finite in float32."""
+
+
+def not_finite(step_number: int, best_logits: list[float]) -> str:
+    """Why a chunk is lost; `best_logits` are those of its rows that count."""
+    return (
+        f"the model gave logits that are not finite in step {step_number} (the best of each row: {best_logits}); its "
+        "weights or the adapter's may be damaged, or their dtype too narrow"
+    )

@@ -12,7 +12,7 @@ from limelight import Engine, SamplingParams
 async def main() -> None:
     model = sys.argv[1] if len(sys.argv) > 1 else None  # None: the default model
     async with Engine(model) as engine, asyncio.TaskGroup() as group:
-        group.create_task(ask(engine, "What is the capital of France?"))
+        group.create_task(ask(engine, "Name the capital of France."))
         group.create_task(look_at_the_beginning(engine, "Once upon a time"))
 
 

@@ -4,7 +4,7 @@ import { after, before, test } from "node:test";
 import OpenAI from "openai";
 import { startServer } from "./server.mjs";
 
-const QUESTION = [{ role: "user", content: "What is the capital of France? Answer in one word." }];
+const QUESTION = [{ role: "user", content: "Name the capital of France." }];
 let server;
 let client;
 let model;

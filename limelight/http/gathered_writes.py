@@ -7,8 +7,6 @@ its reader anew, which costs several times what the write does; written in a row
 import asyncio
 from typing import Any
 
-_outboxes: dict[asyncio.AbstractEventLoop, "dict[GatheredTransport, None]"] = {}
-
 
 class GatheredTransport:
     """A transport whose writes wait until the callbacks that are ready now have run. Everything else goes through."""
@@ -25,11 +23,7 @@ class GatheredTransport:
         if not data:
             return
         if not self._parts:
-            outbox = _outboxes.get(self._loop)
-            if outbox is None:
-                outbox = _outboxes[self._loop] = {}
-                self._loop.call_soon(_write_all, self._loop)
-            outbox[self] = None
+            self._loop.call_soon(self.flush)  # the streams that write in this turn follow one another in the next
         self._parts.append(data)
 
     def flush(self) -> None:
@@ -50,8 +44,3 @@ class GatheredTransport:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
-
-
-def _write_all(loop: asyncio.AbstractEventLoop) -> None:
-    for transport in _outboxes.pop(loop):
-        transport.flush()

@@ -12,7 +12,7 @@ FREE_STREAMS = 16
 
 
 class Pace:
-    """Counts the streams that are open."""
+    """Counts the streams that have begun to write."""
 
     def __init__(self) -> None:
         self._num_open = 0

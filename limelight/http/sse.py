@@ -98,8 +98,7 @@ class StreamedAnswer:
             open_streams(self._engine, self._requests) as streams,
             read_together(streams) as events,
         ):
-            with self._pace.stream():
-                await self._write_events(events, scope, send)
+            await self._write_events(events, scope, send)
 
     async def _write_events(self, events: Events, scope: Scope, send: Send) -> None:
         event: Event | None = None
@@ -113,12 +112,13 @@ class StreamedAnswer:
                     # A middleware that holds the headers back until it sees a body lets them go now.
                     await body.write(b"")
                     event = await events.next()
-                while event is not None:
-                    if frames := b"".join(self._writer.frames(event)):
-                        await body.write(frames)
-                    if (early := self._pace.seconds_between_frames - body.quiet_seconds) > 0:
-                        await anyio.sleep(early)  # what comes meanwhile is merged
-                    event = await events.next()
+                with self._pace.stream():  # only now: streams that wait for their turn shall slow no other
+                    while event is not None:
+                        if frames := b"".join(self._writer.frames(event)):
+                            await body.write(frames)
+                        if (early := self._pace.seconds_between_frames - body.quiet_seconds) > 0:
+                            await anyio.sleep(early)  # what comes meanwhile is merged
+                        event = await events.next()
                 ending = b"".join(self._writer.last_frames()) + DONE
             except LimelightError as error:
                 log_failure(error, scope)

@@ -45,3 +45,32 @@ def test_what_comes_before_its_time_is_merged_and_nothing_is_lost(monkeypatch, l
     texts = "".join(line.split('"text":"')[1].split('"')[0] for line in lines if '"text":"' in line)
     assert texts == answer
     assert fewest <= len(lines) <= most
+
+
+def test_streams_that_wait_for_a_seat_slow_no_other():
+    import anyio
+
+    async def run() -> tuple[float, int]:
+        async with scripted_engine("ab", step_seconds=0.05, max_num_seqs=1) as engine:
+            app = create_app(engine)
+            shares = []
+            original = Pace.stream
+
+            def counted(self):
+                shares.append(self._num_open)
+                return original(self)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Pace, "stream", counted)
+                async with (
+                    httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
+                    anyio.create_task_group() as tasks,
+                ):
+                    for _ in range(4):
+                        body = {"model": "scripted", "prompt": "x", "stream": True}
+                        tasks.start_soon(lambda body=body: client.post("/v1/completions", json=body))
+            return max(shares), len(shares)
+
+    most, streams = anyio.run(run)
+    assert streams == 4
+    assert most <= 1

@@ -22,7 +22,8 @@ import numpy as np
 
 from limelight.cli import SWITCH_SECONDS
 from limelight.cli.options import build_parser
-from limelight.cli.serve import Server, bind, http_settings
+from limelight.cli.serve import bind, http_settings
+from limelight.cli.server import Server
 from limelight.config import EngineConfig
 from limelight.engine import Engine
 from limelight.models.loaded_model import LoadedModel

@@ -332,6 +332,35 @@ def test_it_says_what_to_open_once_it_answers_there() -> None:
         assert server.get("/health", {"host": "evil.example"})[0] == 403
 
 
+MADE_MEANWHILE = """
+import sys, time
+from limelight.cli import main
+from limelight.testing import echo, scripted_model
+
+def load(config, report):
+    assert "litestar" not in sys.modules
+    report("importing", None)
+    ends = time.monotonic() + 30
+    while "limelight.cli.server" not in sys.modules:
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+    return scripted_model(echo)(config, report)
+
+raise SystemExit(main(sys.argv[1:], loader=load))
+"""
+
+
+def test_the_server_is_imported_while_the_model_loads() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MADE_MEANWHILE, "serve", "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Limelight serves scripted")
+        process.terminate()
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_an_idle_server_ends_it_with_0(number: signal.Signals) -> None:
     with serving(QUICK) as server:

@@ -148,3 +148,12 @@ def test_importing_it_loads_neither_torch_nor_transformers(module: str) -> None:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["limelight.http.settings", "limelight.cli.serve"])
+def test_importing_it_loads_no_web_framework(module: str) -> None:
+    script = f"import sys, {module}; print([name for name in ('litestar', 'uvicorn') if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"

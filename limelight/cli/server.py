@@ -1,0 +1,116 @@
+"""uvicorn over an engine. Importing it, and what Litestar imports for an application, takes half a second."""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Literal
+
+import anyio
+import uvicorn
+
+from limelight.cli.terminal import say
+from limelight.engine import Engine
+from limelight.http.app import create_app
+from limelight.http.settings import HttpSettings
+
+IDLE_CONNECTION_SECONDS = 75
+"""Longer than the usual proxy or client keeps a connection for reuse, which otherwise may find it closed just then."""
+
+LAST_FRAMES_SECONDS = 1
+"""After the drain: time to tell the streams that are cut off, and then no more for clients that do not read."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn over a bound socket, with our own signals: the first drains, the second ends at once."""
+
+    def __init__(
+        self, engine: Engine, settings: HttpSettings, listener: socket.socket, options: argparse.Namespace
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                create_app(engine, settings=settings),
+                log_config=None,
+                log_level="warning" if options.log_level == "info" else options.log_level,
+                access_log=options.log_level == "debug",
+                server_header=False,
+                timeout_keep_alive=IDLE_CONNECTION_SECONDS,
+                http=_http_protocol(),
+                ws="none",
+                ssl_certfile=options.ssl_certfile,
+                ssl_keyfile=options.ssl_keyfile,
+                lifespan="off",  # the engine is started and stopped here
+                timeout_graceful_shutdown=options.drain_timeout + LAST_FRAMES_SECONDS,
+            )
+        )
+        self._engine = engine
+        self._listener = listener
+        self._drain_seconds: int = options.drain_timeout
+        self._url = _url(options.host, listener, options.ssl_certfile is not None, settings.root_path)
+
+    async def run(self) -> None:  # type: ignore[override]
+        """Serves until it is told to end, or the engine fails."""
+        first, second = anyio.Event(), anyio.Event()
+        with _signals(lambda: (second if first.is_set() else first).set()):
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._drain, first)
+                group.start_soon(self._abort, second, group.cancel_scope)
+                await self._serve(sockets=[self._listener])
+                group.cancel_scope.cancel()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Says what to open, once the socket accepts."""
+        await super().startup(sockets)
+        print(f"Limelight serves {self._engine.model_name}: open {self._url}", flush=True)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ends the server with the engine: a process that can serve nobody must leave, so that it is restarted."""
+        return await super().on_tick(counter) or self._engine.failure is not None
+
+    async def _drain(self, told: anyio.Event) -> None:
+        await told.wait()
+        num_requests = self._engine.statistics().num_requests
+        if num_requests:
+            say(f"stopping: {num_requests} running, up to {self._drain_seconds} s for them; once more to stop at once")
+        self.should_exit = True  # closes the listening socket; what runs goes on for `timeout_graceful_shutdown`
+        if not await self._engine.drain(self._drain_seconds):
+            await self._engine.stop()  # what still runs ends with an error frame, which uvicorn then has time to send
+
+    async def _abort(self, told: anyio.Event, scope: anyio.CancelScope) -> None:
+        await told.wait()
+        say("stopping at once")
+        scope.cancel()
+
+
+def _http_protocol() -> "type[asyncio.Protocol] | Literal['h11']":
+    try:
+        from limelight.http.uvicorn_protocol import BoundedHttpToolsProtocol
+    except ImportError:
+        return "h11"  # which has a bound of its own
+    return BoundedHttpToolsProtocol
+
+
+@contextlib.contextmanager
+def _signals(handle: Callable[[], None]) -> Iterator[None]:
+    """Calls `handle` on the loop for each SIGINT or SIGTERM."""
+    loop = asyncio.get_running_loop()
+
+    def received(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(handle)
+
+    before = {number: signal.signal(number, received) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _url(host: str, listener: socket.socket, secure: bool, root_path: str) -> str:
+    """An address that a browser on this machine can open."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (read, not bound)
+    shown = f"[{shown}]" if ":" in shown else shown
+    return f"{'https' if secure else 'http'}://{shown}:{listener.getsockname()[1]}{root_path}"

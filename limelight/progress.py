@@ -4,7 +4,14 @@ from collections.abc import Callable
 from typing import Self
 
 Report = Callable[[str, float | None], None]
-"""Told what is being done and how much of it is done, 0 to 1 or None. One call at a time, from any thread."""
+"""Told what is being done and how much of that is done, 0 to 1 or None; or a `Note`. One call at a time, from any
+thread."""
+
+
+class Note(str):
+    """Something to say in between: no stage, and nothing that takes time."""
+
+    __slots__ = ()
 
 
 class BytesDone(float):

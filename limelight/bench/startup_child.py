@@ -8,7 +8,7 @@ from limelight.cli import main
 from limelight.config import EngineConfig
 from limelight.engine import ModelLoader
 from limelight.models.loaded_model import LoadedModel
-from limelight.progress import Report
+from limelight.progress import Note, Report
 
 
 def serve_marked(arguments: Sequence[str], loader: ModelLoader | None = None) -> int:
@@ -22,7 +22,7 @@ def serve_marked(arguments: Sequence[str], loader: ModelLoader | None = None) ->
         stages: list[str] = []
 
         def marked(stage: str, fraction: float | None) -> None:
-            if stages[-1:] != [stage]:
+            if stages[-1:] != [stage] and not isinstance(stage, Note):
                 stages.append(stage)
                 mark(stage)
             report(stage, fraction)

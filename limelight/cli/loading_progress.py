@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tqdm import tqdm
 
 from limelight.cli.terminal import say
-from limelight.progress import BytesDone
+from limelight.progress import BytesDone, Note
 
 SHARE_BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}"
 BYTES_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {rate_fmt}, {remaining} left"
@@ -31,7 +31,14 @@ class LoadingProgress:
         self._lines: _ByteLines | None = None
 
     def __call__(self, stage: str, fraction: float | None) -> None:
-        """Stage `stage` is `fraction` (0 to 1) done; None where that is not known. From one thread at a time."""
+        """Stage `stage` is `fraction` (0 to 1) done; None where that is not known, or for a `Note`. From one thread at
+        a time.
+        """
+        if isinstance(stage, Note):
+            self.close()
+            self._stage = None
+            say(stage)
+            return
         if stage != self._stage:
             self.close()
             self._stage = stage

@@ -25,7 +25,7 @@ from limelight.models.recorded_step_executor import RecordedStepExecutor, most_s
 from limelight.models.source import AdaptableModel, Source, open_source
 from limelight.models.text.chat_format import chat_format_from_gguf, load_chat_format
 from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
-from limelight.progress import Report
+from limelight.progress import Note, Report
 from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step, StepExecutor
 
 
@@ -43,7 +43,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     kernels = select_kernels(config, device, native=source.is_native, report=report)
     precision = choose_precision(config, outline.dtype, kernels)
     for note in (*outline.notes, precision_note(config.dtype, precision, outline.dtype)):
-        report(note, None)
+        report(Note(note), None)
     plan = divide_memory(config, source, kernels, precision)
 
     with ThreadPoolExecutor(1, thread_name_prefix="limelight-load") as beside:

@@ -36,6 +36,26 @@ def test_a_server_that_does_not_start_is_told_by_its_last_words() -> None:
         measure_start(["--nonsense"], command=COMMAND)
 
 
+NOTED = """
+import sys
+from limelight.bench.startup_child import serve_marked
+from limelight.progress import Note
+from limelight.testing import scripted_model
+
+def load(config, report):
+    report(Note("computing in float32"), None)
+    return scripted_model("Hello")(config, report)
+
+raise SystemExit(serve_marked(["--port", "0"], load))
+"""
+
+
+def test_a_note_is_no_part_of_a_start() -> None:
+    start = measure_start([], command=(sys.executable, "-c", NOTED))
+    assert [part for part in start.parts if "computing" in part] == []
+    assert "finding the model" in start.parts
+
+
 def test_figures_of_starts() -> None:
     starts = [Start(1.0, 1.5, {"a": 1.0, "b": 0.5}), Start(3.0, 3.5, {"a": 3.5})]
     got = startup_figures(starts)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from limelight.cli.loading_progress import LoadingProgress
-from limelight.progress import BytesDone
+from limelight.progress import BytesDone, Note
 
 MIB = 2**20
 GIB = 2**30
@@ -87,3 +87,13 @@ def test_a_fraction_of_bytes_is_a_number_for_who_wants_no_more() -> None:
     assert BytesDone(1, 4) == 0.25
     assert BytesDone(5, 4) == 1.0
     assert BytesDone(0, 0) == 1.0
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_a_note_is_a_line_and_no_bar(stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stream())
+    progress = LoadingProgress()
+    progress(Note("computing in float32"), None)
+    progress(Note("computing in float32"), None)
+    progress.close()
+    assert sys.stderr.getvalue() == 2 * "computing in float32\n"  # type: ignore[attr-defined]

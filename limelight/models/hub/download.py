@@ -21,7 +21,7 @@ from limelight.models.hub.refusals import explained, is_unreachable, why_unreach
 from limelight.models.hub.transfer import LARGE_BYTES, MAX_HTTP_BYTES, LargeFile, TransferStopped, fetch_large
 from limelight.models.safetensors.checkpoint import INDEX, read_weight_map
 from limelight.models.wording import as_size, listed
-from limelight.progress import Report
+from limelight.progress import Note, Report
 
 NUM_AT_ONCE = 4
 """Large files fetched at the same time."""
@@ -122,7 +122,7 @@ class HubFiles:
                     raise
                 return self._without_hub(choose, cached, error)
             if listing.renamed_to:
-                self._report(f"{repository} is now called {listing.renamed_to}", None)
+                self._report(Note(f"{repository} is now called {listing.renamed_to}"), None)
             needed = choose(listing)
             opened = self._said(listing, needed)  # before the download, so that it can be stopped
             if listing.missing(needed.files) or cached is None or cached.commit != listing.commit:
@@ -132,7 +132,7 @@ class HubFiles:
     def _said(self, listing: Listing, needed: Needed) -> Path:
         """What to open, after telling the user of a choice that was made."""
         if needed.note:
-            self._report(needed.note, None)
+            self._report(Note(needed.note), None)
         return listing.folder / needed.gguf if needed.gguf else listing.folder
 
     def _if_complete(self, choose: Callable[[Listing], Needed], cached: Listing) -> Needed | None:
@@ -161,7 +161,7 @@ class HubFiles:
             except ModelError as refused:
                 missing = [str(refused)]
             if not missing:
-                self._report(f"{reason}; using what is in the cache of {self._name}", None)
+                self._report(Note(f"{reason}; using what is in the cache of {self._name}"), None)
                 return self._said(cached, needed)
         if isinstance(error, errors.HfHubHTTPError):
             raise error

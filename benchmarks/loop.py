@@ -2,7 +2,7 @@
 
     python -m benchmarks.loop --streams 64 --json loop.json
 
-A real server over a scripted model, whose steps take a fixed time, serves streams over HTTP to a client in a process of
+A real server over a device whose steps take a fixed time serves streams over HTTP to a client in a process of
 its own. Two runs: one counts the CPU time of the loop's thread, one asks the loop again and again how late it is.
 """
 
@@ -28,40 +28,43 @@ from limelight.config import EngineConfig
 from limelight.engine import Engine
 from limelight.models.loaded_model import LoadedModel
 from limelight.progress import Report
-from limelight.step import Step, StepExecutor, StepResult
+from limelight.step import Sampled, Step, StepResult
 from limelight.testing import babble, scripted_model
 
 PROBE_SECONDS = 0.002
 NUM_PAGES = 16384
 
 
-class TimedExecutor:
-    """Notes when each step is there and when it begins; everything else is the inner one's.
+class Device:
+    """A `StepExecutor` whose steps take a fixed time, none of it the interpreter's: all draw the same letter.
 
     Attributes:
         begins, ends: of each step: number of its chunks and the time.
     """
 
-    def __init__(self, inner: StepExecutor) -> None:
-        self._inner = inner
+    def __init__(self, step_seconds: float) -> None:
+        self._step_seconds = step_seconds
+        self._free_at = 0.0
         self.begins: list[tuple[int, float]] = []
         self.ends: list[float] = []
 
     def submit(self, step: Step) -> Callable[[], StepResult]:
         """See `StepExecutor`."""
-        self.begins.append((len(step.chunks), time.perf_counter()))
-        wait = self._inner.submit(step)
+        now = time.perf_counter()
+        self._free_at = ready_at = max(now, self._free_at) + self._step_seconds
+        self.begins.append((len(step.chunks), now))
+        drawn = Sampled((97 + step.number % 26,))
+        result = tuple([drawn if chunk.sample else None for chunk in step.chunks])
 
-        def timed() -> StepResult:
-            result = wait()
+        def wait() -> StepResult:
+            time.sleep(max(ready_at - time.perf_counter(), 0.0))
             self.ends.append(time.perf_counter())
             return result
 
-        return timed
+        return wait
 
     def close(self) -> None:
         """See `StepExecutor`."""
-        self._inner.close()
 
     def turnarounds(self, num_chunks: int) -> list[float]:
         """Seconds from the end of a step to the beginning of the next, for steps of so many sequences."""
@@ -71,13 +74,11 @@ class TimedExecutor:
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Both runs."""
-    timed: list[TimedExecutor] = []
-    scripted = scripted_model(babble, num_pages=NUM_PAGES, step_seconds=options.step_ms / 1000)
+    device = Device(options.step_ms / 1000)
+    scripted = scripted_model(babble, num_pages=NUM_PAGES)
 
     def load(config: EngineConfig, report: Report) -> LoadedModel:
-        model = scripted(config, report)
-        timed.append(TimedExecutor(model.executor))
-        return msgspec.structs.replace(model, executor=timed[0])
+        return msgspec.structs.replace(scripted(config, report), executor=device)
 
     serve = build_parser({}).parse_args(["serve", "--port", "0"])
     listener = bind(serve.host, serve.port)
@@ -98,7 +99,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         finally:
             server.should_exit = True
             await running
-    turnarounds = np.array(timed[0].turnarounds(options.streams) or [0.0]) * 1000
+    turnarounds = np.array(device.turnarounds(options.streams) or [0.0]) * 1000
     lag_ms = np.array(lags) * 1000
     return {
         "streams": options.streams,

@@ -71,7 +71,11 @@ class StepFailed(msgspec.Struct, frozen=True):
     error: Exception
 
 
-ToScheduler = Submit | Cancel | StepDone | StepFailed
+class DeliveryDue(msgspec.Struct, frozen=True):
+    """From the scheduler's own timer: the requests may hear of their tokens."""
+
+
+ToScheduler = Submit | Cancel | StepDone | StepFailed | DeliveryDue
 
 # ---- to the model runner
 

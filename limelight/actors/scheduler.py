@@ -4,12 +4,15 @@ The order of telling matters: results are applied, the next step is planned and 
 requests hear of their tokens. So client work never sits in the device's gap.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
 from limelight.actors.channel import Channel, Sender
+from limelight.actors.delivery import Deliveries, seconds_between_messages
 from limelight.actors.messages import (
     Cancel,
+    DeliveryDue,
     Failed,
     Generated,
     StepDone,
@@ -20,7 +23,7 @@ from limelight.actors.messages import (
     ToScheduler,
     choice_seed,
 )
-from limelight.actors.scheduling.planner import Planner, Progress
+from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.sequence import Sequence, seat_sampling
 from limelight.errors import LimelightError, StepFailure
 
@@ -47,6 +50,9 @@ class SchedulerActor:
         self._runner = runner
         self._vocab_size = vocab_size
         self._outbox: list[tuple[Sender[ToRequest], ToRequest]] = []
+        self._deliveries = Deliveries()
+        self._delivered_at = 0.0  # by the loop's clock
+        self._delivery_due: asyncio.TimerHandle | None = None
         self.num_steps = 0
         self.step_seconds = 0.0
 
@@ -57,9 +63,25 @@ class SchedulerActor:
                 self._apply(message)
             while (step := self._planner.plan()) is not None:
                 self._runner.tell(step)
+            if self._deliveries:
+                self._deliver()
             for reply_to, answer in self._outbox:
                 reply_to.tell(answer)
             self._outbox.clear()
+
+    def _deliver(self) -> None:
+        """Let the requests hear of their tokens, or see to it that they do when it is time."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        early = self._delivered_at + seconds_between_messages(self._planner.num_running) - now
+        if early <= 0:
+            self._delivered_at = now
+            self._post(self._deliveries.take_all())
+        elif self._delivery_due is None:
+            self._delivery_due = loop.call_later(early, self._inbox.sender.tell, DeliveryDue())
+
+    def _post(self, generated: Iterable[tuple[Sequence, Generated]]) -> None:
+        self._outbox.extend([(sequence.reply_to, message) for sequence, message in generated])
 
     def _apply(self, message: ToScheduler) -> None:
         match message:
@@ -70,8 +92,8 @@ class SchedulerActor:
                     if progress.failure is not None:
                         logger.error("request %s failed: %s", progress.sequence.request_id, progress.failure)
                         self._fail([progress.sequence], StepFailure(progress.failure))
-                    else:
-                        self._outbox.append((progress.sequence.reply_to, _generated(progress)))
+                    elif not self._deliveries.add(progress):
+                        self._outbox.append((progress.sequence.reply_to, self._deliveries.take(progress.sequence)))
             case StepFailed(number, error):
                 logger.error("step %d failed", number, exc_info=error)
                 failure = StepFailure(f"the forward pass that carried this request failed: {type(error).__name__}")
@@ -81,6 +103,8 @@ class SchedulerActor:
                 self._submit(message)
             case Cancel(request_id, index):
                 self._planner.cancel(request_id, index)
+            case DeliveryDue():
+                self._delivery_due = None
 
     def _submit(self, submit: Submit) -> None:
         try:
@@ -93,6 +117,7 @@ class SchedulerActor:
     def _fail(self, sequences: Iterable[Sequence], error: LimelightError) -> None:
         """Fail the requests of `sequences`, each once, with all their choices."""
         failed = {sequence.request_id: sequence.reply_to for sequence in sequences}
+        self._post(self._deliveries.take_of(failed))
         for request_id, reply_to in failed.items():
             self._planner.cancel(request_id)
             self._outbox.append((reply_to, Failed(error)))
@@ -119,18 +144,4 @@ def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
         adapter=submit.adapter,
         owner=submit.owner,
         reply_to=submit.reply_to,
-    )
-
-
-def _generated(progress: Progress) -> Generated:
-    return Generated(
-        index=progress.sequence.index,
-        token_ids=progress.token_ids,
-        logprobs=progress.logprobs,
-        finish_reason=progress.finish_reason,
-        stop_token_id=progress.stop_token_id,
-        finish_details=progress.finish_details,
-        cached_tokens=progress.sequence.cached_tokens,
-        num_drafts=progress.num_drafts,
-        num_accepted=progress.num_accepted,
     )

@@ -41,7 +41,7 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
         generation = serving.request(request.scope["user"].name, answer_id, chat_prompt(chat), chat, sampling)
         if chat.stream:
             writer = ChatFrames(answer_id, chat)
-            return StreamedAnswer(engine, [generation], writer, serving.settings, serving.pace, headers)
+            return StreamedAnswer(engine, [generation], writer, serving.settings, headers)
 
         def build(generations: list[Generation]) -> ChatCompletion:
             return chat_completion(answer_id, chat.model, generations[0])

@@ -51,7 +51,7 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
         echoed = _echoed(engine, prompts, completion)
         if completion.stream:
             writer = CompletionFrames(answer_id, completion, sampling.n, echoed)
-            return StreamedAnswer(engine, requests, writer, serving.settings, serving.pace, headers)
+            return StreamedAnswer(engine, requests, writer, serving.settings, headers)
 
         def build(generations: list[Generation]) -> TextCompletion:
             return text_completion(answer_id, completion.model, generations, echoed)

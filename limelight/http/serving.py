@@ -14,7 +14,6 @@ from limelight.engine import Engine
 from limelight.errors import ModelNotFound
 from limelight.generation import GenerationRequest, Prompt, SamplingParams
 from limelight.http.errors import shorten
-from limelight.http.pace import Pace
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
 from limelight.http.request_id import adopt_request_id
@@ -33,7 +32,7 @@ FORM_TYPE = "application/x-www-form-urlencoded"
 
 
 class Serving:
-    """One application's engine, settings, and the pace of its streams.
+    """One application's engine and settings.
 
     `created`: Unix seconds, the date of the model in the API.
     """
@@ -41,7 +40,6 @@ class Serving:
     def __init__(self, engine: Engine, settings: HttpSettings) -> None:
         self.engine = engine
         self.settings = settings
-        self.pace = Pace()
         self.created = int(time.time())
         self._logged_fields: set[str] = set()
 

@@ -21,7 +21,6 @@ from limelight.errors import LimelightError
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
 from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import error_body, log_failure
-from limelight.http.pace import Pace
 from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
 from limelight.http.streams import Event, Events, open_streams, read_together
@@ -75,14 +74,12 @@ class StreamedAnswer:
         requests: Sequence[GenerationRequest],
         writer: FrameWriter,
         settings: HttpSettings,
-        pace: Pace,
         headers: Mapping[str, str],
     ) -> None:
         self._engine = engine
         self._requests = requests
         self._writer = writer
         self._settings = settings
-        self._pace = pace
         self._headers = [*_HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,13 +109,10 @@ class StreamedAnswer:
                     # A middleware that holds the headers back until it sees a body lets them go now.
                     await body.write(b"")
                     event = await events.next()
-                with self._pace.stream():  # only now: streams that wait for their turn shall slow no other
-                    while event is not None:
-                        if frames := b"".join(self._writer.frames(event)):
-                            await body.write(frames)
-                        if (early := self._pace.seconds_between_frames - body.quiet_seconds) > 0:
-                            await anyio.sleep(early)  # what comes meanwhile is merged
-                        event = await events.next()
+                while event is not None:
+                    if frames := b"".join(self._writer.frames(event)):
+                        await body.write(frames)
+                    event = await events.next()
                 ending = b"".join(self._writer.last_frames()) + DONE
             except LimelightError as error:
                 log_failure(error, scope)

@@ -38,8 +38,10 @@ class Choice:
 
     def advance(self, generated: Generated) -> Delta:
         """Take the next tokens of this choice; the delta may be empty while text is held back."""
-        if self._is_plain and generated.finish_reason is None and len(generated.token_ids) == 1 and not self._held:
-            return self._advance_plainly(generated.token_ids)
+        if self._is_plain and generated.finish_reason is None and not self._held:
+            text = self._detokenizer.feed_whole(generated.token_ids)
+            if text is not None:
+                return self._release_whole(text, generated.token_ids)
         released: list[str] = []
         for number, token_id in enumerate(generated.token_ids):
             self.num_tokens += 1
@@ -59,16 +61,11 @@ class Choice:
         stop_reason = generated.stop_token_id if asked_for else None  # the model's own end is no news to a client
         return self._finish(text, generated.finish_reason, stop_reason, generated.finish_details)
 
-    def _advance_plainly(self, token_ids: tuple[int, ...]) -> Delta:
-        """The usual case, one token whose text is released at once, or, inside a character, waits."""
-        self.num_tokens += 1
-        text = self._detokenizer.feed(token_ids[0])
-        start = self._num_fed
+    def _release_whole(self, text: str, token_ids: tuple[int, ...]) -> Delta:
+        """The usual case: nothing was held back, and nothing is."""
+        self.num_tokens += len(token_ids)
         self._num_fed += len(text)
         self._num_released = self._num_fed
-        if self._detokenizer.num_pending_bytes:
-            self._held.append(_HeldToken(token_ids[0], None, start, self._num_fed + 1))
-            return Delta(index=self._index, text=text)
         return Delta(index=self._index, text=text, token_ids=token_ids)
 
     def _feed(self, token_id: int, logprobs: SampledLogprobs | None, silent: bool) -> str:

@@ -64,15 +64,18 @@ class Batch:
     def serve_running(self) -> None:
         """Chunks for the running sequences, preempting from the end where pages are short."""
         running = self._residents.running
-        num_decodes_behind = sum(sequence.num_wanted_tokens == 1 for sequence in running)
-        index = 0
-        while index < len(running) and self._left:
+        all_wanted = [sequence.num_wanted_tokens for sequence in running]
+        num_decodes_behind = all_wanted.count(1)
+        for index, wanted in enumerate(all_wanted):
+            if index >= len(running) or not self._left:  # who comes later may have been preempted
+                break
             sequence = running[index]
-            index += 1
-            wanted = sequence.num_wanted_tokens
             if wanted == 1:
                 num_decodes_behind -= 1
-                self._serve(sequence, 1)
+                if sequence.num_computed_tokens < len(sequence.pages) * self._page_size:
+                    self._serve_decode(sequence)
+                else:
+                    self._serve(sequence, 1)
             elif wanted and self._left > num_decodes_behind:
                 self._residents.adopt(sequence, self._residents.cached_pages(sequence))
                 self._serve(sequence, self._share(sequence, self._left - num_decodes_behind))
@@ -135,7 +138,7 @@ class Batch:
         if not self.chunks:
             return None
         taken = tuple(_seat_taken(sequence) for sequence in self.admitted)
-        chunks = tuple(_sealed(chunk) for chunk in self.chunks)
+        chunks = tuple([_sealed(chunk) for chunk in self.chunks])
         return Step(number=self._number, chunks=chunks, taken=taken, released=self._residents.take_released())
 
     def _share(self, sequence: Sequence, left: int) -> int:
@@ -159,6 +162,15 @@ class Batch:
         if size < wanted:
             self._cut.append(chunk)
             self._promised_pages += self._num_pages(sequence.num_tokens) - len(sequence.pages)
+
+    def _serve_decode(self, sequence: Sequence) -> None:
+        """What `_serve` does for one token that has its slot already: nearly every chunk, so not a step more."""
+        start = sequence.num_computed_tokens
+        self.chunks.append(PlannedChunk(sequence, sequence.epoch, sequence.pages, start, 1))
+        self._left -= 1
+        sequence.num_computed_tokens = start + 1
+        if (start + 1) % self._page_size == 0:
+            self._residents.register(sequence)
 
     def _make_room(self, sequence: Sequence) -> int:
         """Tokens that there are pages for, after preempting as many as needed to have one; 0 if it must pause."""

@@ -22,7 +22,7 @@ from limelight.generation import FinishReason
 from limelight.step import Capacity, Sampled, SampledLogprobs, Step, StepResult
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class Progress(msgspec.Struct, frozen=True):
     """Tokens drawn for a sequence by one step; the last one of a sequence has a `finish_reason`.
 
     Attributes:
@@ -35,10 +35,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     sequence: Sequence
     token_ids: tuple[int, ...]
-    logprobs: tuple[SampledLogprobs, ...] | None
-    finish_reason: FinishReason | None
-    stop_token_id: int | None
-    finish_details: str | None
+    logprobs: tuple[SampledLogprobs, ...] | None = None
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    finish_details: str | None = None
     num_drafts: int = 0
     num_accepted: int = 0
     failure: str | None = None
@@ -145,8 +145,10 @@ class Planner:
         del self._in_flight[number]
         progress = []
         for chunk, sampled in zip(chunks, result, strict=True):
-            if sampled is not None and not chunk.stale:
-                entry = self._apply(chunk, sampled)
+            if sampled is not None and chunk.epoch == chunk.sequence.epoch:
+                entry = self._apply_plain(chunk.sequence, sampled) if not chunk.drafts else None
+                if entry is None:
+                    entry = self._apply(chunk, sampled)
                 if entry.token_ids or entry.failure is not None:
                     progress.append(entry)
         return progress
@@ -252,6 +254,20 @@ class Planner:
                 self.prefix_queries_tokens += sequence.num_prompt_tokens
                 self.prefix_hits_tokens += sequence.cached_tokens
 
+    def _apply_plain(self, sequence: Sequence, sampled: Sampled) -> Progress | None:
+        """What `_apply` does for one token after which the sequence goes on: nearly every result. None: it is another."""
+        token_ids = sampled.token_ids
+        if len(token_ids) != 1 or token_ids[0] in sequence.stop_token_ids or sampled.failure is not None:
+            return None
+        known = sequence.token_ids
+        if len(known) + 1 >= sequence.max_length:
+            return None
+        known.append(token_ids[0])
+        sequence.num_pending_tokens -= 1
+        if len(known) % self._capacity.page_size == 0 and sequence.seat is not None:
+            self._residents.register(sequence)
+        return Progress(sequence, token_ids, sampled.logprobs)
+
     def _apply(self, chunk: PlannedChunk, sampled: Sampled) -> Progress:
         """Append drawn tokens up to the first stop token or the length limit, and end the sequence there."""
         sequence = chunk.sequence
@@ -298,15 +314,7 @@ class Planner:
         for page in sequence.pages:
             self._residents.pool.withdraw(page)
         self._end(sequence)
-        return Progress(
-            sequence=sequence,
-            token_ids=(),
-            logprobs=None,
-            finish_reason=None,
-            stop_token_id=None,
-            finish_details=None,
-            failure=failure,
-        )
+        return Progress(sequence, (), failure=failure)
 
     def _reset(self, sequence: Sequence) -> None:
         """Start again from the known tokens; nothing in flight counts any more."""

@@ -5,6 +5,7 @@ U+FFFD exactly as in `bytes.decode("utf-8", errors="replace")` of the whole outp
 """
 
 import codecs
+from collections.abc import Sequence
 
 from limelight.models.loaded_model import Vocabulary
 
@@ -34,6 +35,22 @@ class Detokenizer:
     def num_pending_bytes(self) -> int:
         """Bytes, 0 to 3, of a character that further tokens may complete."""
         return len(self._pending)
+
+    def feed_whole(self, token_ids: Sequence[int]) -> str | None:
+        """The text of several tokens, if they neither begin nor end inside a character; else None, and nothing is fed.
+
+        Bytes that are no UTF-8 count as unfinished here, whose replacements depend on what follows.
+        """
+        if self._pending:
+            return None
+        if self._skip_special_tokens:
+            pieces = [self._token_bytes(token_id) for token_id in token_ids if not self._is_special(token_id)]
+        else:
+            pieces = [self._token_bytes(token_id) for token_id in token_ids]
+        try:
+            return b"".join(pieces).decode()
+        except UnicodeDecodeError:
+            return None
 
     def feed(self, token_id: int) -> str:
         """The text that `token_id` completes: "" while inside a character, and for tokens without text."""

@@ -43,7 +43,7 @@ class Deliveries:
             self._waiting[sequence] = [progress]
         else:
             waiting.append(progress)
-        is_first = sequence.num_tokens - sequence.num_prompt_tokens == len(progress.token_ids)
+        is_first = len(sequence.token_ids) - len(sequence.prompt_token_ids) == len(progress.token_ids)
         return progress.finish_reason is None and not is_first
 
     def take(self, sequence: Sequence) -> Generated:

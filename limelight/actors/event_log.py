@@ -143,6 +143,11 @@ class EventLog:
 
     def forget_read(self) -> None:
         """Drop the events that every subscriber has read; the records keep their content."""
+        if len(self._subscriptions) == 1:  # the one that has just read everything
+            self._first += len(self._unread)
+            self._unread = []
+            self._merge_at = MIN_UNREAD_TO_MERGE
+            return
         slowest = min((subscription.cursor for subscription in self._subscriptions), default=0)
         if slowest > self._first:
             del self._unread[: slowest - self._first]

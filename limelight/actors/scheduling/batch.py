@@ -63,7 +63,7 @@ class Batch:
 
     def serve_running(self) -> None:
         """Chunks for the running sequences, preempting from the end where pages are short."""
-        running = self._residents.running
+        running, page_size = self._residents.running, self._page_size
         all_wanted = [sequence.num_wanted_tokens for sequence in running]
         num_decodes_behind = all_wanted.count(1)
         for index, wanted in enumerate(all_wanted):
@@ -72,10 +72,16 @@ class Batch:
             sequence = running[index]
             if wanted == 1:
                 num_decodes_behind -= 1
-                if sequence.num_computed_tokens < len(sequence.pages) * self._page_size:
-                    self._serve_decode(sequence)
-                else:
+                start = sequence.num_computed_tokens
+                if start % page_size == 0:
                     self._serve(sequence, 1)
+                    continue
+                # What `_serve` does when the token has its slot already: nearly every chunk, so not a call more.
+                self.chunks.append(PlannedChunk(sequence, sequence.epoch, sequence.pages, start, 1))
+                self._left -= 1
+                sequence.num_computed_tokens = start + 1
+                if (start + 1) % page_size == 0:
+                    self._residents.register(sequence)
             elif wanted and self._left > num_decodes_behind:
                 self._residents.adopt(sequence, self._residents.cached_pages(sequence))
                 self._serve(sequence, self._share(sequence, self._left - num_decodes_behind))
@@ -163,15 +169,6 @@ class Batch:
             self._cut.append(chunk)
             self._promised_pages += self._num_pages(sequence.num_tokens) - len(sequence.pages)
 
-    def _serve_decode(self, sequence: Sequence) -> None:
-        """What `_serve` does for one token that has its slot already: nearly every chunk, so not a step more."""
-        start = sequence.num_computed_tokens
-        self.chunks.append(PlannedChunk(sequence, sequence.epoch, sequence.pages, start, 1))
-        self._left -= 1
-        sequence.num_computed_tokens = start + 1
-        if (start + 1) % self._page_size == 0:
-            self._residents.register(sequence)
-
     def _make_room(self, sequence: Sequence) -> int:
         """Tokens that there are pages for, after preempting as many as needed to have one; 0 if it must pause."""
         while not (num_slots := self._residents.num_slots(sequence)):
@@ -222,24 +219,24 @@ def _seat_taken(sequence: Sequence) -> SeatTaken:
 
 def _sealed(chunk: PlannedChunk) -> Chunk:
     """The runner's view of a chunk whose size is final; from here on its token is being drawn."""
-    sequence = chunk.sequence
+    sequence, start, num_tokens, drafts = chunk.sequence, chunk.start, chunk.num_tokens, chunk.drafts
     assert sequence.seat is not None
-    end = chunk.start + chunk.num_tokens - len(chunk.drafts)
-    chunk.sample = end == len(sequence.token_ids) + sequence.num_pending_tokens
-    in_seat = sequence.drew_in_seat and chunk.sample and chunk.num_tokens == 1
+    end = start + num_tokens - len(drafts)
+    chunk.sample = sample = end == len(sequence.token_ids) + sequence.num_pending_tokens
+    in_seat = sequence.drew_in_seat and sample and num_tokens == 1
     new_pages: tuple[int, ...] = ()
     if len(sequence.pages) > sequence.num_sent_pages:
         new_pages = tuple(sequence.pages[sequence.num_sent_pages :])
         sequence.num_sent_pages = len(sequence.pages)
-    if chunk.sample:
+    if sample:
         sequence.num_pending_tokens += 1
         sequence.drew_in_seat = True
     return Chunk(
         seat=sequence.seat,
-        start=chunk.start,
-        num_tokens=chunk.num_tokens,
-        token_ids=None if in_seat else (*sequence.token_ids[chunk.start : end], *chunk.drafts),
+        start=start,
+        num_tokens=num_tokens,
+        token_ids=None if in_seat else (*sequence.token_ids[start:end], *drafts),
         new_pages=new_pages,
-        sample=chunk.sample,
-        num_drafts=len(chunk.drafts),
+        sample=sample,
+        num_drafts=len(drafts),
     )

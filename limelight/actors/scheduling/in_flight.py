@@ -3,15 +3,15 @@
 Results belong to chunks by their index in the step, never by seat: a seat may have a new tenant by then.
 """
 
-import dataclasses
 from collections.abc import Iterable
+
+import msgspec
 
 from limelight.actors.scheduling.page_pool import PagePool
 from limelight.actors.scheduling.sequence import Sequence
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class PlannedChunk:
+class PlannedChunk(msgspec.Struct, eq=False):
     """A sequence's share of a step.
 
     Attributes:
@@ -43,8 +43,7 @@ class PlannedChunk:
         return self.pages[: -(-(self.start + self.num_tokens) // page_size)]
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class InFlightStep:
+class InFlightStep(msgspec.Struct, eq=False):
     """A step that has been planned and not answered."""
 
     number: int

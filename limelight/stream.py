@@ -64,8 +64,8 @@ class Stream:
         Raises:
             LimelightError: the request failed.
         """
-        while await self.next_deltas():
-            pass
+        self._taken = []
+        await self._subscription.wait_for_end()
         return Generation(
             request_id=self.request_id,
             prompt=self.prompt_text,

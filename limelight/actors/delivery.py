@@ -11,8 +11,8 @@ from limelight.actors.messages import Generated
 from limelight.actors.scheduling.planner import Progress
 from limelight.actors.scheduling.sequence import Sequence
 
-MAX_MESSAGES_PER_SECOND = 1280
-"""Over all sequences. 64 of them have news every 50 ms then."""
+MAX_MESSAGES_PER_SECOND = 1000
+"""Over all sequences. 64 of them have news every 64 ms then."""
 LONGEST_SECONDS = 0.1
 """However many run."""
 FREE_SEQUENCES = 16

@@ -180,11 +180,12 @@ class EventLog:
 class Subscription:
     """One reader's place in a log."""
 
-    __slots__ = ("_closed", "_log", "_waiter", "catch_up", "cursor")
+    __slots__ = ("_closed", "_log", "_skips_news", "_waiter", "catch_up", "cursor")
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._closed = False
+        self._skips_news = False
         self._waiter: asyncio.Future[None] | None = None
         self.catch_up: list[Delta] = []
         self.cursor = 0
@@ -216,8 +217,23 @@ class Subscription:
             finally:
                 self._waiter = None
 
+    async def wait_for_end(self) -> None:
+        """Wait until the request has finished, however much there is to read.
+
+        Raises:
+            LimelightError, RequestCancelled, RuntimeError: as `next_deltas`.
+        """
+        self._skips_news = True
+        try:
+            while await self.next_deltas():
+                pass
+        finally:
+            self._skips_news = False
+
     def wake(self) -> None:
         """There is news."""
+        if self._skips_news and not (self._log.ended or self._closed):
+            return
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limelight.actors.event_log import MIN_UNREAD_TO_MERGE, EventLog, merged
+from limelight.actors.event_log import MIN_UNREAD_TO_MERGE, EventLog, Subscription, merged
 from limelight.errors import RequestCancelled, StepFailure
 from limelight.generation import Delta, FinishReason, Usage
 
@@ -229,3 +229,36 @@ async def check_readers(actions):
 
 def by_choice(deltas):
     return {delta.index: delta for delta in merged(deltas)}
+
+
+async def test_who_waits_for_the_end_is_not_woken_before(monkeypatch):
+    log = EventLog(1, abandoned=lambda: None)
+    subscription = log.subscribe()
+    turns = []
+    original = Subscription.next_deltas
+
+    async def counted(self):
+        deltas = await original(self)
+        turns.append(len(deltas))
+        return deltas
+
+    monkeypatch.setattr(Subscription, "next_deltas", counted)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(subscription.wait_for_end)
+        for number in range(20):
+            await anyio.lowlevel.checkpoint()
+            log.append(Delta(index=0, text=str(number)))
+        log.end()
+    assert turns == [1, 0], "all news at once, then the end"
+
+
+async def test_who_waits_for_the_end_hears_of_an_error_and_of_leaving():
+    log = EventLog(1, abandoned=lambda: None)
+    subscription, other = log.subscribe(), log.subscribe()
+    log.append(Delta(index=0, text="a"))
+    other.close()
+    with pytest.raises(RequestCancelled):
+        await other.wait_for_end()
+    log.end(StepFailure("broken"))
+    with pytest.raises(StepFailure):
+        await subscription.wait_for_end()

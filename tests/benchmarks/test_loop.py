@@ -1,12 +1,13 @@
 """The measurement of the event loop, short: every figure is there and can be."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks.loop import TimedExecutor, main
-from limelight.step import Chunk, Step, StepResult
+from benchmarks.loop import Device, main
+from limelight.step import Chunk, Step
 
 
 def test_every_figure_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,20 +21,21 @@ def test_every_figure_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(result)
 
 
-class Instant:
-    def submit(self, step: Step) -> "object":
-        return lambda: (None,) * len(step.chunks)
-
-    def close(self) -> None:
-        pass
-
-
 def test_only_steps_of_all_sequences_count() -> None:
-    executor = TimedExecutor(Instant())  # type: ignore[arg-type]
-    results: list[StepResult] = []
+    device = Device(step_seconds=0.001)
     for number, chunks in enumerate((1, 2, 2, 1)):
-        chunk = Chunk(seat=0, start=0, num_tokens=1, token_ids=None)
-        results.append(executor.submit(Step(number=number, chunks=(chunk,) * chunks))())
-    assert [len(result) for result in results] == [1, 2, 2, 1]
-    assert len(executor.turnarounds(2)) == 2
-    assert all(seconds >= 0 for seconds in executor.turnarounds(2))
+        chunk = Chunk(seat=0, start=0, num_tokens=1, token_ids=None, sample=number > 0)
+        result = device.submit(Step(number=number, chunks=(chunk,) * chunks))()
+        assert [sampled is not None for sampled in result] == [number > 0] * chunks
+    assert len(device.turnarounds(2)) == 2
+    assert all(seconds >= 0 for seconds in device.turnarounds(2))
+
+
+def test_a_step_takes_its_time_after_the_one_before() -> None:
+    device = Device(step_seconds=0.02)
+    started = time.perf_counter()
+    waits = [device.submit(Step(number=number, chunks=())) for number in range(2)]
+    for wait in waits:
+        wait()
+    assert device.ends[0] - started >= 0.02
+    assert device.ends[1] - started >= 0.04

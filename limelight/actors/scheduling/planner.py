@@ -255,7 +255,7 @@ class Planner:
                 self.prefix_hits_tokens += sequence.cached_tokens
 
     def _apply_plain(self, sequence: Sequence, sampled: Sampled) -> Progress | None:
-        """What `_apply` does for one token after which the sequence goes on: nearly every result. None: it is another."""
+        """What `_apply` does for one token after which its sequence goes on, as nearly always. None: it isn't that."""
         token_ids = sampled.token_ids
         if len(token_ids) != 1 or token_ids[0] in sequence.stop_token_ids or sampled.failure is not None:
             return None

@@ -1,6 +1,7 @@
 /* Attention over pages, decode rows and chunks of prompts alike: grouped queries, sliding windows, soft caps, sinks. */
 #include "attention_block.h"
 #include "quantize.h"
+#include "vector_math.h"
 
 typedef struct {
     Operation operation;
@@ -40,7 +41,7 @@ static size_t copies_bytes(const Attend *this) {
     return this->kv.tile_tokens < TILE ? BLOCK / 8 * this->kv.tile_bytes + 128 : 0;
 }
 
-static float exponential(float x) { return vexp(vset(x))[0]; }
+static float power_of_two(float x) { return vexp2(vset(x))[0]; }
 
 /* Adds the result over later tokens to `running`, for `pairs`. */
 static void merge(Running running, Running later, int32_t pairs, int32_t width) {
@@ -55,8 +56,8 @@ static void merge(Running running, Running later, int32_t pairs, int32_t width) 
             continue;
         }
         const float greatest = fmaxf(running.greatest[pair], later.greatest[pair]);
-        const float factor = exponential(running.greatest[pair] - greatest);
-        const float later_factor = exponential(later.greatest[pair] - greatest);
+        const float factor = power_of_two(running.greatest[pair] - greatest);
+        const float later_factor = power_of_two(later.greatest[pair] - greatest);
         for (int32_t i = 0; i < width; i += LANES)
             vstore(values + i, vfma(vload(added + i), vset(later_factor), vload(values + i) * factor));
         running.sum[pair] = running.sum[pair] * factor + later.sum[pair] * later_factor;
@@ -73,9 +74,9 @@ static void write_outputs(const Attend *this, const RowTile *tile, int32_t head,
         const float *values = running.values + pair * width;
         float sum = running.sum[pair], factor = 1.0f;
         if (this->sinks) {
-            const float sink = this->sinks[query_head], greatest = fmaxf(running.greatest[pair], sink);
-            factor = exponential(running.greatest[pair] - greatest);
-            sum = sum * factor + exponential(sink - greatest);
+            const float sink = this->sinks[query_head] * LOG2_E, greatest = fmaxf(running.greatest[pair], sink);
+            factor = power_of_two(running.greatest[pair] - greatest);
+            sum = sum * factor + power_of_two(sink - greatest);
         }
         const vfloat share = vset(factor / sum);
         const int32_t whole = head_dim / LANES * LANES;

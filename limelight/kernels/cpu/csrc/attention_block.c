@@ -5,6 +5,7 @@
 #include "vector_math.h"
 
 #define TILES (BLOCK / TILE)
+#define MOST_RISE 8.0f /* log2 of what a weight may be without that the softmax is made relative to its score */
 
 /* Makes one tile of TILE tokens of the 8 at `from` and the 8 at `next`. */
 static const char *joined_tile(const KVLayer *kv, char *to, const char *from, const char *next) {
@@ -32,39 +33,49 @@ static void find_tiles(const TileRows *rows, int32_t base, int32_t begin, int32_
     }
 }
 
-/* Caps and masks the scores of the tokens `begin` to `end - 1`, and makes `running` relative to the greatest. */
-static void prepare_scores(const TileRows *rows, int32_t pair, int32_t begin, int32_t end, Running running) {
+/* Makes `running` relative to the greatest of `scores`. */
+static void raise(const TileRows *rows, int32_t pair, vfloat scores, Running running) {
     const int32_t width = result_width(rows->kv->head_dim);
-    float *scores = rows->weights + pair * BLOCK;
-    vfloat greatest_scores = vset(-INFINITY);
-    for (int32_t i = begin / LANES * LANES; i < end; i += LANES) {
-        vfloat score = vload(scores + i);
-        if (rows->soft_cap > 0.0f) score = rows->soft_cap * vtanh(score / rows->soft_cap);
-        if (i < begin || i + LANES > end) score = vkeep(score, begin - i, end - i, -INFINITY);
-        vstore(scores + i, score);
-        greatest_scores = vmax(greatest_scores, score);
-    }
-    const float greatest = vgreatest(greatest_scores);
-    if (greatest <= running.greatest[pair]) return;
-    const vfloat factor = vexp(vset(running.greatest[pair] - greatest));
+    const float greatest = vgreatest(scores) * LOG2_E;
+    const vfloat factor = vexp2(vset(running.greatest[pair] - greatest));
     float *values = running.values + pair * width;
     for (int32_t i = 0; i < width; i += LANES) vstore(values + i, vload(values + i) * factor);
     running.sum[pair] *= factor[0];
     running.greatest[pair] = greatest;
 }
 
-/* Turns scores into weights. */
-static void weigh(const TileRows *rows, int32_t pair, int32_t begin, int32_t end, Running running) {
-    const vfloat greatest = vset(running.greatest[pair]);
+static void cap(const TileRows *rows, int32_t pair) {
+    float *scores = rows->weights + pair * BLOCK;
+    for (int32_t i = 0; i < BLOCK; i += LANES)
+        vstore(scores + i, rows->soft_cap * vtanh(vload(scores + i) / rows->soft_cap));
+}
+
+/* Turns the scores of the tokens `begin` to `end - 1` into weights. */
+ALWAYS_INLINE void weigh(const TileRows *rows, int32_t pair, const int32_t begin, const int32_t end, Running running) {
     float *weights = rows->weights + pair * BLOCK;
-    vfloat sum = vset(0.0f);
+    vfloat most = vset(-INFINITY), sum = vset(0.0f);
+    if (rows->soft_cap > 0.0f) cap(rows, pair);
     for (int32_t i = begin / LANES * LANES; i < end; i += LANES) {
-        const vfloat weight = vexp(vload(weights + i) - greatest);
+        vfloat score = vload(weights + i);
+        if (i < begin || i + LANES > end) score = vkeep(score, begin - i, end - i, -INFINITY);
+        vstore(weights + i, score);
+        most = vmax(most, score);
+    }
+    if (vbits(most * LOG2_E > running.greatest[pair] + MOST_RISE)) raise(rows, pair, most, running);
+    const vfloat greatest = vset(running.greatest[pair]);
+    for (int32_t i = begin / LANES * LANES; i < end; i += LANES) {
+        const vfloat weight = vexp2(vfma(vload(weights + i), vset(LOG2_E), -greatest));
         vstore(weights + i, weight);
         sum += weight;
     }
     running.sum[pair] += vsum(sum);
 }
+
+static void weigh_some(const TileRows *rows, int32_t pair, int32_t begin, int32_t end, Running running) {
+    weigh(rows, pair, begin, end, running);
+}
+
+static void weigh_all(const TileRows *rows, int32_t pair, Running running) { weigh(rows, pair, 0, BLOCK, running); }
 
 /* The first `limit` tokens of the block at token `base`, at most. */
 typedef struct {
@@ -105,8 +116,10 @@ static void attend_block(const TileRows *rows, Block *block, Running running) {
         const Range own = visible(rows, row, block);
         const int32_t pair = row * rows->group, next_pair = pair + rows->group;
         if (own.begin >= own.end) continue;
-        for (int32_t i = pair; i < next_pair; i++) prepare_scores(rows, i, own.begin, own.end, running);
-        for (int32_t i = pair; i < next_pair; i++) weigh(rows, i, own.begin, own.end, running);
+        for (int32_t i = pair; i < next_pair; i++) {
+            if (own.begin == 0 && own.end == BLOCK) weigh_all(rows, i, running);
+            else weigh_some(rows, i, own.begin, own.end, running);
+        }
         add_values_of(rows, row, 1, block, own.begin, minimum(common.begin, own.end), running);
     }
     add_values_of(rows, 0, rows->num_rows, block, common.begin, common.end, running);

@@ -10,8 +10,8 @@
 
 /* What the softmax of each pair has so far: the weighted sum of values is values / sum. A sum of 0: no token yet. */
 typedef struct {
-    float *greatest; /* [pairs] scores */
-    float *sum;      /* [pairs] of exp(score - greatest) */
+    float *greatest; /* [pairs] about the greatest scores, times LOG2_E */
+    float *sum;      /* [pairs] of weights, 2**(score * LOG2_E - greatest) */
     float *values;   /* [pairs][result_width], columns from head_dim on are anything */
 } Running;
 

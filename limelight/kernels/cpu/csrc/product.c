@@ -37,15 +37,17 @@ ALWAYS_INLINE vfloat load_odd(const int type, const char *at, size_t row_bytes) 
     return (vfloat)(load_pairs(at) & (int32_t)0xffff0000);
 }
 
-ALWAYS_INLINE void fetch_line(Ahead *ahead) {
+/* Where the next `num_lines` lines are that will be read; what lies at `other` if there are none. */
+ALWAYS_INLINE const char *next_lines(Ahead *ahead, size_t num_lines, const char *other) {
     if (ahead->at >= ahead->end) {
-        if (ahead->num_pieces == 0) return;
+        if (ahead->num_pieces == 0) return other;
         ahead->num_pieces--;
         ahead->at = *ahead->pieces++;
         ahead->end = ahead->at + ahead->piece_bytes;
     }
-    __builtin_prefetch(ahead->at, 0, 2);
-    ahead->at += CACHE_LINE;
+    const char *lines = ahead->at;
+    ahead->at += num_lines * CACHE_LINE;
+    return lines;
 }
 
 /* sums [rows][vectors] += a [rows][2 * pairs] times the first `pairs` pairs of rows of a matrix (kv.h) that has
@@ -53,9 +55,11 @@ ALWAYS_INLINE void fetch_line(Ahead *ahead) {
 ALWAYS_INLINE void multiply(const int type, const int rows, const int vectors, vfloat (*sums)[MOST_VECTORS],
                             const float *a, size_t stride, const char *const *columns, size_t row_bytes, int32_t pairs,
                             Ahead *ahead) {
+    const int lines = rows > 2 ? 1 : 2; /* as few rows take less time */
+    const char *next = next_lines(ahead, (size_t)(lines * pairs), columns[0]);
     size_t offset = 0;
     for (int32_t pair = 0; pair < pairs; pair++, offset += 2 * row_bytes) {
-        fetch_line(ahead);
+        for (int i = 0; i < lines; i++, next += CACHE_LINE) __builtin_prefetch(next, 0, 2);
         for (int odd = 0; odd < 2; odd++) {
             vfloat b[MOST_VECTORS];
             for (int i = 0; i < vectors; i++)

@@ -28,6 +28,18 @@ static inline vfloat vpolynomial(vfloat x, const float *coefficients, int count)
     return result;
 }
 
+#define LOG2_E 1.44269504f
+
+/* 2**x within 2 ulp or so, x below 127; 0 below -126.5. x = n + f, f in [-0.5, 0.5]. */
+static inline vfloat vexp2(vfloat x) {
+    static const float POWER[] = {0.00132647273f, 0.00967151299f, 0.0555073358f, 0.240222424f, 0.693147004f, 1.0f};
+    const vfloat magic = vset(ROUNDING);
+    x = vmax(vset(-127.0f), x); /* the second where one is not a number: it must not be hidden */
+    const vfloat shifted = x + magic, f = x - (shifted - magic);
+    const vint power = ((vint)shifted << 23) + (127 << 23);
+    return vpolynomial(f, POWER, 6) * (vfloat)power;
+}
+
 /* 1 / (1 + e**-x), to the last bits on both sides. */
 static inline vfloat vsigmoid(vfloat x) {
     const vfloat e = vexp(-vabs(x));

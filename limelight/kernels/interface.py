@@ -216,11 +216,17 @@ class Kernels(Protocol):
 
     device: str
     page_sizes: tuple[int, ...]
+    pages_per_run: int
+    """A pool takes the memory of a multiple of so many pages."""
     stored_formats: frozenset[str]
     """Formats of `StoredTensor` that `pack_linear` and `pack_embedding` take as they are."""
 
     def numbers(self, values: NDArray[np.float32]) -> Numbers:
         """Parameters in the form in which the other methods take them."""
+        ...
+
+    def page_bytes(self, layout: KVLayout) -> int:
+        """Memory that a page of the pool takes over all layers: `layout.page_bytes`, or more."""
         ...
 
     def allocate_kv(self, layout: KVLayout) -> Any:

@@ -90,6 +90,7 @@ class ReferenceKernels:
     """See `Kernels`. Weights come as tensors in the dtype that is computed in."""
 
     page_sizes: tuple[int, ...] = (8, 16, 32, 64, 128)
+    pages_per_run = 1
     stored_formats: frozenset[str] = frozenset()
 
     def __init__(self, device: str) -> None:
@@ -99,6 +100,10 @@ class ReferenceKernels:
     def numbers(self, values: NDArray[np.float32]) -> Tensor:
         """A tensor on the device."""
         return torch.from_numpy(values).to(self.device)
+
+    def page_bytes(self, layout: KVLayout) -> int:
+        """What the layout says."""
+        return layout.page_bytes
 
     def allocate_kv(self, layout: KVLayout) -> ReferenceKV:
         """The pool, uninitialised: memory is committed as pages are first written."""

@@ -52,20 +52,6 @@ def weights_bytes(
     return num_bytes
 
 
-def working_bytes(spec: ModelSpec, num_tokens: int, num_sampled: int) -> int:
-    """About the memory that the values of a step in float32 take, of so many rows of which so many draw a token.
-
-    Rows and logits do not live at the same time.
-    """
-    heads = spec.head_dim * (2 * spec.num_heads + 2 * spec.num_kv_heads)
-    inner = 3 * spec.intermediate_size
-    if spec.experts is not None:
-        chosen = spec.experts.num_per_token * (spec.experts.intermediate_size + spec.hidden_size)
-        inner = max(inner, chosen + 3 * (spec.experts.shared_intermediate_size or 0))
-    row = 4 * spec.hidden_size + max(heads, inner)
-    return 4 * max(num_tokens * row, num_sampled * (2 * spec.vocab_size + 4 * spec.hidden_size))
-
-
 class Decoder:
     """Weights and forward pass. The KV pool is passed in.
 

@@ -109,7 +109,7 @@ def _with_memory(
     known: Inspection, config: EngineConfig, source: Source, kernels: Kernels, precision: Precision
 ) -> Inspection:
     outline, in_memory = source.outline, source.weights_bytes(kernels, precision)
-    page_bytes = kv_layout(outline, 1, config.page_size, precision.kv).page_bytes
+    page_bytes = kernels.page_bytes(kv_layout(outline, 1, config.page_size, precision.kv))
     longest = config.max_model_len or outline.max_position_embeddings
     plan, problem = None, None
     try:

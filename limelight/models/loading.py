@@ -10,6 +10,7 @@ from limelight.config import EngineConfig
 from limelight.errors import ConfigError, OutOfMemory
 from limelight.kernels.cpu.features import usable_cores
 from limelight.kernels.cpu.kernels import CpuKernels
+from limelight.kernels.cpu.step_buffers import StepLimits
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
 from limelight.models.free_memory import free_memory_bytes
@@ -127,18 +128,24 @@ def divide_memory(config: EngineConfig, source: Source, kernels: Kernels, precis
             f"use at most {outline.longest_context:,}"
         )
     on_cpu = kernels.device == "cpu"
-    num_tokens = config.max_num_batched_tokens
-    num_sampled = most_sampled(num_tokens, config.max_num_seqs, config.num_speculative_tokens)
+    limits = StepLimits(
+        num_tokens=config.max_num_batched_tokens,
+        num_seats=config.max_num_seqs,
+        num_sampled=most_sampled(config.max_num_batched_tokens, config.max_num_seqs, config.num_speculative_tokens),
+        max_pages=-(-(config.max_model_len or outline.max_position_embeddings) // config.page_size),
+        page_size=config.page_size,
+    )
     return plan_memory(
         weights_bytes=source.weights_bytes(kernels, precision),
-        page_bytes=kv_layout(outline, 1, config.page_size, precision.kv).page_bytes,
+        page_bytes=kernels.page_bytes(kv_layout(outline, 1, config.page_size, precision.kv)),
+        pages_per_run=kernels.pages_per_run,
         page_size=config.page_size,
         context_length=outline.max_position_embeddings,
         max_model_len=config.max_model_len,
         kv_cache_bytes=config.kv_cache_bytes,
         free_bytes=_free_bytes(kernels),
         max_num_seqs=config.max_num_seqs,
-        working_bytes=source.working_bytes(num_tokens, num_sampled) if isinstance(kernels, CpuKernels) else 0,
+        working_bytes=source.working_bytes(kernels, precision, limits, config.max_lora_rank),
         kv_limit_bytes=CPU_KV_LIMIT_BYTES if on_cpu else None,
     )
 

@@ -27,6 +27,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         max_model_len: context length in tokens; a sequence of this length fits into the pool.
+        pages_per_run: the pool takes the memory of a multiple of so many pages.
         working_bytes: what the values of the largest step take, as far as that is known beforehand.
         shortened_from: the model's own context length if the pool made it shorter, else None.
         free_bytes: memory that was free before anything was loaded; None if unknown.
@@ -38,6 +39,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     num_pages: int
     max_model_len: int
     max_num_seqs: int
+    pages_per_run: int = 1
     working_bytes: int = 0
     shortened_from: int | None = None
     free_bytes: int | None = None
@@ -45,7 +47,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kv_bytes(self) -> int:
         """Size of the KV pool."""
-        return self.num_pages * self.page_bytes
+        return _in_runs(self.num_pages, self.pages_per_run) * self.page_bytes
 
     @property
     def num_tokens(self) -> int:
@@ -86,6 +88,7 @@ def plan_memory(
     kv_cache_bytes: int | None,
     free_bytes: int | None,
     max_num_seqs: int,
+    pages_per_run: int = 1,
     working_bytes: int = 0,
     kv_limit_bytes: int | None = CPU_KV_LIMIT_BYTES,
 ) -> MemoryPlan:
@@ -100,6 +103,7 @@ def plan_memory(
         kv_cache_bytes: as the user set it, likewise; None takes a share of what is free.
         free_bytes: before the weights are loaded; None if unknown, and then nothing is refused for want of it.
         max_num_seqs: sequences that run at once; the pool is not made larger than they can use.
+        pages_per_run: as in `MemoryPlan`.
         working_bytes: for the values of the largest step; 0 leaves them to what the pool's share leaves.
         kv_limit_bytes: most that the pool takes unless told, or None.
 
@@ -107,23 +111,29 @@ def plan_memory(
         OutOfMemory: with the numbers and the smallest change that would fit.
     """
     room = None if free_bytes is None else free_bytes - weights_bytes - working_bytes
-    if room is not None and room < page_bytes:
+    least_bytes = pages_per_run * page_bytes
+    if room is not None and room < least_bytes:
         raise OutOfMemory(
             f"the weights need {as_size(weights_bytes)}{_and_working(working_bytes)} and the smallest KV cache "
-            f"{as_size(page_bytes)}, but only "
-            f"{as_size(free_bytes or 0)} of memory is free; free {as_size(page_bytes - room)} more, or choose a "
+            f"{as_size(least_bytes)}, but only "
+            f"{as_size(free_bytes or 0)} of memory is free; free {as_size(least_bytes - room)} more, or choose a "
             "smaller model or dtype"
         )
     wanted_len = context_length if max_model_len is None else max_model_len
     needed = -(-wanted_len // page_size)
     if kv_cache_bytes is not None:
         needs = f"the weights need {weights_bytes:,}{_and_working(working_bytes)}"
-        num_pages = _pages_as_told(kv_cache_bytes, page_bytes, page_size, needs, free_bytes, room)
+        num_pages = _pages_as_told(kv_cache_bytes, page_bytes, pages_per_run, page_size, needs, free_bytes, room)
     else:
         num_pages = _pages_by_share(room, page_bytes, kv_limit_bytes, max_num_seqs * needed)
+        num_pages = max(num_pages // pages_per_run, 1) * pages_per_run
         if max_model_len is not None and num_pages < needed:
             # The share is our habit, the length is the user's wish.
-            num_pages = needed if room is None else min(needed, max(int(MOST * room) // page_bytes, 1))
+            num_pages = (
+                needed
+                if room is None
+                else min(needed, max(int(MOST * room) // page_bytes // pages_per_run, 1) * pages_per_run)
+            )
     if num_pages < needed and max_model_len is not None:
         raise OutOfMemory(
             f"max_model_len is {max_model_len:,}, which needs a KV cache of {needed * page_bytes:,} bytes "
@@ -138,6 +148,7 @@ def plan_memory(
         num_pages=num_pages,
         max_model_len=fitting_len,
         max_num_seqs=max_num_seqs,
+        pages_per_run=pages_per_run,
         working_bytes=working_bytes,
         shortened_from=wanted_len if fitting_len < wanted_len else None,
         free_bytes=free_bytes,
@@ -145,7 +156,13 @@ def plan_memory(
 
 
 def _pages_as_told(
-    kv_cache_bytes: int, page_bytes: int, page_size: int, needs: str, free_bytes: int | None, room: int | None
+    kv_cache_bytes: int,
+    page_bytes: int,
+    pages_per_run: int,
+    page_size: int,
+    needs: str,
+    free_bytes: int | None,
+    room: int | None,
 ) -> int:
     if kv_cache_bytes < page_bytes:
         raise OutOfMemory(
@@ -153,10 +170,10 @@ def _pages_as_told(
             f"set kv_cache_bytes to at least {page_bytes:,}"
         )
     num_pages = kv_cache_bytes // page_bytes
-    if room is not None and num_pages * page_bytes > room:
+    if room is not None and _in_runs(num_pages, pages_per_run) * page_bytes > room:
         raise OutOfMemory(
             f"kv_cache_bytes is {kv_cache_bytes:,} and {needs}, but only {free_bytes:,} bytes of memory are free; "
-            f"set kv_cache_bytes to at most {room // page_bytes * page_bytes:,}"
+            f"set kv_cache_bytes to at most {room // (pages_per_run * page_bytes) * pages_per_run * page_bytes:,}"
         )
     return num_pages
 
@@ -166,6 +183,11 @@ def _pages_by_share(room: int | None, page_bytes: int, kv_limit_bytes: int | Non
     if kv_limit_bytes is not None:
         share = min(share, kv_limit_bytes)
     return max(min(share // page_bytes, most_useful), 1)
+
+
+def _in_runs(num_pages: int, pages_per_run: int) -> int:
+    """Pages whose memory a pool of `num_pages` takes."""
+    return -(-num_pages // pages_per_run) * pages_per_run
 
 
 def _and_working(working_bytes: int) -> str:

@@ -2,6 +2,9 @@
 
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from limelight.kernels.cpu.attention import KVPool
 from limelight.kernels.cpu.expand import expand
 from limelight.kernels.cpu.kernels import CpuKernels
@@ -42,12 +45,31 @@ def record_pass(
     buffers: StepBuffers,
     sampling: SamplingBuffers,
     adapters: RecordedAdapters | None,
+    memory: NDArray[np.uint8] | None = None,
 ) -> RecordedPass:
     """Record a whole step, from its chunks to its tokens, with a place for adapters or without.
+
+    Args:
+        memory: as in `Recorder.finish`.
 
     Raises:
         MemoryError: there is not enough for the values of the step.
     """
+    with kernels.recording() as recorder:
+        sampled = record_operations(model, kernels, kv, buffers, sampling, adapters)
+        program, _ = recorder.finish(memory)
+    return RecordedPass(program, sampled)
+
+
+def record_operations(
+    model: RecordableModel,
+    kernels: CpuKernels,
+    kv: KVPool,
+    buffers: StepBuffers,
+    sampling: SamplingBuffers,
+    adapters: RecordedAdapters | None,
+) -> SampledBuffers:
+    """Record them into the running recording; where the step leaves what it draws."""
     batch = ForwardBatch(
         token_ids=bound(buffers.tokens, buffers.token_ids),
         attention=buffers,
@@ -55,9 +77,5 @@ def record_pass(
         adapters=None if adapters is None else adapters.all_rows,
         sampled_adapters=None if adapters is None else adapters.sampled_rows,
     )
-    with kernels.recording() as recorder:
-        expand(recorder, buffers)
-        logits = model.forward(batch, kv)
-        sampled = kernels.sample(logits, sampling)
-        program, _ = recorder.finish()
-    return RecordedPass(program, sampled)
+    expand(kernels.recorder, buffers)
+    return kernels.sample(model.forward(batch, kv), sampling)

@@ -83,7 +83,7 @@ class RecordedStepExecutor:
         self._sampling = RecordedSamplingSeats(sampling)
         self._adapters = adapters
         self._recorded_adapters = RecordedAdapters(model.adaptable, kernels, limits, max_adapters, max_adapter_rank)
-        self._record: Callable[[RecordedAdapters | None], RecordedPass] | None
+        self._record: Callable[..., RecordedPass] | None
         self._record = partial(record_pass, model, kernels, kv, self._buffers, sampling)
         self._plain: RecordedPass | None = self._record(None)
         self._adapted: RecordedPass | None = None  # recorded when the first adapter runs
@@ -132,9 +132,19 @@ class RecordedStepExecutor:
         recorded = self._plain
         if any(adapters[chunk.seat] is not None for chunk in step.chunks):
             self._recorded_adapters.fill(step.chunks, adapters, self._adapters)
-            recorded = self._adapted = self._adapted or self._record(self._recorded_adapters)
+            recorded = self._adapted = self._adapted or self._record_adapted()
         self._seats.place(step.chunks)
         return recorded
+
+    def _record_adapted(self) -> RecordedPass:
+        """The pass with a place for adapters, in the memory of the other one, or the other way round: the larger's."""
+        assert self._record is not None, "nothing runs after close()"
+        assert self._plain is not None, "nothing runs after close()"
+        memory = self._plain.program.memory
+        adapted = self._record(self._recorded_adapters, memory)
+        if adapted.program.memory is not memory:
+            self._plain = self._record(None, adapted.program.memory)
+        return adapted
 
     def _read(
         self, step_number: int, drawn: SampledBuffers, chunks: Sequence[Chunk], wanted: Sequence[int | None]

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from limelight.errors import ConfigError, UnsupportedModel
+from limelight.kernels.cpu.kernels import CpuKernels
+from limelight.kernels.cpu.step_buffers import StepLimits
 from limelight.kernels.interface import Kernels
 from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
-from limelight.models.decoder import Decoder, parameter_shapes, weights_bytes, working_bytes
+from limelight.models.decoder import Decoder, parameter_shapes, weights_bytes
 from limelight.models.families.registry import ARCHITECTURES
 from limelight.models.fields import read_json_object
 from limelight.models.forward_batch import Model
@@ -15,6 +17,7 @@ from limelight.models.gguf.checkpoint import GgufCheckpoint
 from limelight.models.layers import ProjectionShape
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.models.parameters import Parameters
+from limelight.models.pass_outline import pass_bytes
 from limelight.models.precision import Precision
 from limelight.models.spec import ModelOutline
 from limelight.progress import Report
@@ -58,8 +61,8 @@ class Source(Protocol):
         """Bytes of all parameters in memory."""
         ...
 
-    def working_bytes(self, num_tokens: int, num_sampled: int) -> int:
-        """About the memory that the values of a step of so many rows take, of which so many draw; 0 if unknown."""
+    def working_bytes(self, kernels: Kernels, precision: Precision, limits: StepLimits, max_adapter_rank: int) -> int:
+        """Memory that the values of the largest step take, with adapters of this rank; 0 if unknown."""
         ...
 
     def load(self, kernels: Kernels, precision: Precision, num_positions: int, report: Report) -> AdaptableModel:
@@ -93,9 +96,12 @@ class NativeSource:
         kept_as = Parameters(self._checkpoint, kernels, precision).kept_as
         return weights_bytes(self._checkpoint.spec, kernels, precision.values, kept_as)
 
-    def working_bytes(self, num_tokens: int, num_sampled: int) -> int:
-        """About the memory that the values of a step take."""
-        return working_bytes(self._checkpoint.spec, num_tokens, num_sampled)
+    def working_bytes(self, kernels: Kernels, precision: Precision, limits: StepLimits, max_adapter_rank: int) -> int:
+        """Memory that the values of the largest step take; 0 for kernels that do not record it."""
+        if not isinstance(kernels, CpuKernels):
+            return 0
+        kept_as = Parameters(self._checkpoint, kernels, precision).kept_as
+        return pass_bytes(self._checkpoint, kernels, kept_as, limits, max_adapter_rank)
 
     def load(self, kernels: Kernels, precision: Precision, num_positions: int, report: Report) -> Decoder:
         """Read and pack every parameter."""

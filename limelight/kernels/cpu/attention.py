@@ -9,7 +9,7 @@ from limelight.kernels.cpu.arrays import exact
 from limelight.kernels.cpu.library import Function
 from limelight.kernels.cpu.recorder import ALIGNMENT, Recorder, RowCount, Value
 from limelight.kernels.cpu.step_buffers import StepBuffers
-from limelight.kernels.interface import DTYPE_BYTES, AttentionSettings, KVLayout, Numbers
+from limelight.kernels.interface import AttentionSettings, KVLayout, Numbers
 
 PAGE_SIZES = (8, 16, 32, 64, 128)
 TYPES = ("bfloat16", "float16", "float32")
@@ -96,26 +96,25 @@ class AttentionPlan:
         return recorded
 
 
+def page_bytes(layout: KVLayout) -> int:
+    """Memory of a page over all layers. Keys of an odd head_dim take one dimension more than `layout` counts."""
+    return layout.page_bytes // (2 * layout.head_dim) * (2 * layout.head_dim + layout.head_dim % 2)
+
+
 def allocate_kv(layout: KVLayout) -> KVPool:
-    """The pool, uninitialised. Keys of an odd head_dim take one dimension more than `layout` counts.
+    """The pool, uninitialised: a multiple of `PAGES_OF_A_RUN` pages.
 
     Raises:
         ValueError: the dtype is none of `TYPES`.
     """
     if layout.dtype not in TYPES:
         raise ValueError(f"the KV pool cannot be {layout.dtype}; use one of {', '.join(TYPES)}")
-    dims = 2 * layout.head_dim + layout.head_dim % 2
     num_pages = -(-layout.num_pages // PAGES_OF_A_RUN) * PAGES_OF_A_RUN
-    layer_bytes = num_pages * layout.page_size * layout.num_kv_heads * dims * DTYPE_BYTES[layout.dtype]
+    layer_bytes = num_pages * page_bytes(layout) // layout.num_layers
     layer_bytes += -layer_bytes % ALIGNMENT
     memory = np.empty(layout.num_layers * layer_bytes + SURPLUS_BYTES + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return KVPool(layout, tuple(memory[start + i * layer_bytes :][:layer_bytes] for i in range(layout.num_layers)))
-
-
-def plan(_recorder: Recorder, batch: StepBuffers, kv: KVPool) -> AttentionPlan:
-    """The plan of a step over `kv`."""
-    return AttentionPlan(batch, kv)
 
 
 def rotation(cos: Numbers, sin: Numbers, batch: StepBuffers) -> Rotation:

@@ -41,6 +41,7 @@ class CpuKernels:
     """
 
     page_sizes: tuple[int, ...] = attention.PAGE_SIZES
+    pages_per_run = attention.PAGES_OF_A_RUN
     stored_formats: frozenset[str] = linear.STORED_FORMATS
     device = "cpu"
 
@@ -75,6 +76,10 @@ class CpuKernels:
     def numbers(self, values: NDArray[np.float32]) -> Numbers:
         """The array itself."""
         return values
+
+    def page_bytes(self, layout: KVLayout) -> int:
+        """Memory of a page."""
+        return attention.page_bytes(layout)
 
     def allocate_kv(self, layout: KVLayout) -> attention.KVPool:
         """The pool, uninitialised: memory is committed as pages are first written."""
@@ -140,7 +145,7 @@ class CpuKernels:
 
     def plan(self, batch: StepBuffers, kv: attention.KVPool) -> attention.AttentionPlan:
         """See `Kernels`."""
-        return attention.plan(self.recorder, batch, kv)
+        return attention.AttentionPlan(batch, kv)
 
     def rotation(self, cos: Numbers, sin: Numbers, batch: StepBuffers) -> attention.Rotation:
         """See `Kernels`."""

@@ -70,18 +70,18 @@ class Program:
     """A recorded pass.
 
     Attributes:
-        num_bytes: of the values' memory.
+        memory: where the values lie.
         kept: what the operations point to; lives as long as the program does.
     """
 
-    def __init__(self, library: Library, num_bytes: int) -> None:
+    def __init__(self, library: Library, memory: NDArray[np.uint8]) -> None:
         """A program without operations.
 
         Raises:
             MemoryError: there is not enough.
         """
         self.library = library
-        self.num_bytes = num_bytes
+        self.memory = memory
         self.kept: list[Any] = []
         self.handle = library.call_long(NEW)
         if not self.handle:
@@ -155,18 +155,27 @@ class Recorder:
         """Let the program hold what its arguments point to by way of addresses in memory."""
         self._kept.append(pointed_to)
 
-    def finish(self) -> "tuple[Program, dict[Value, NDArray[Any]]]":
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the values need."""
+        return _places(self._operations, self._results)[1] + ALIGNMENT
+
+    def finish(self, memory: NDArray[np.uint8] | None = None) -> "tuple[Program, dict[Value, NDArray[Any]]]":
         """The program, and the memory of the values that were kept, [largest rows, width] each.
+
+        Args:
+            memory: where the values lie if it is large enough: of a program that never runs at the same time.
 
         Raises:
             MemoryError: there is not enough.
         """
         places, num_bytes = _places(self._operations, self._results)
-        # Uninitialised: memory that no step reaches is never committed.
-        memory = np.empty(num_bytes + ALIGNMENT, np.uint8)
+        if memory is None or len(memory) < num_bytes + ALIGNMENT:
+            # Uninitialised: what no step reaches is never committed.
+            memory = np.empty(num_bytes + ALIGNMENT, np.uint8)
         base = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
-        program = Program(self.library, num_bytes)
-        program.kept += [memory, *self._kept]
+        program = Program(self.library, memory)
+        program.kept += self._kept
         for operation in self._operations:
             arguments = [_bound(argument, places, base, program.kept) for argument in operation.arguments]
             if self.library.call(operation.function, program.handle, *arguments):

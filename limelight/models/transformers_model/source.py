@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from limelight.kernels.cpu.step_buffers import StepLimits
 from limelight.kernels.interface import DTYPE_BYTES, Kernels
 from limelight.kernels.torch_dtypes import TORCH_DTYPES
 from limelight.models.hf_config import generation_fields, read_sampling_defaults, stated_dtype
@@ -45,7 +46,7 @@ class TransformersSource:
         """Bytes of all parameters in memory."""
         return self._attendance.num_values * DTYPE_BYTES[precision.values]
 
-    def working_bytes(self, num_tokens: int, num_sampled: int) -> int:
+    def working_bytes(self, kernels: Kernels, precision: Precision, limits: StepLimits, max_adapter_rank: int) -> int:
         """What torch will take is not known beforehand."""
         return 0
 

@@ -215,7 +215,7 @@ def test_layers_share_a_plan_and_windows_have_their_own(library: Library) -> Non
     queries = normal(len(step), shape.heads, shape.head_dim, seed=2)
     kv = filled_pool(library, step, shape, contexts)
     recorder = Recorder(library)
-    plan = attention.plan(recorder, step.buffers, kv)
+    plan = attention.AttentionPlan(step.buffers, kv)
     windows = (None, 20, None, 20)
     outputs = [
         attention.attend(
@@ -241,7 +241,7 @@ def test_quantised_rows_are_those_of_the_outputs(library: Library, chunks: list[
     queries = normal(len(step), shape.heads, shape.head_dim, seed=2)
 
     def record(recorder: Recorder) -> list[Value]:
-        plan = attention.plan(recorder, step.buffers, kv)
+        plan = attention.AttentionPlan(step.buffers, kv)
         attended = attention.attend(recorder, kv, 1, step.value(queries), plan, AttentionSettings(scale=0.3))
         outputs = step.value(attend(library, kv, 1, step, queries, AttentionSettings(scale=0.3)))
         return [recorder.quantized(attended), recorder.quantized(outputs)]

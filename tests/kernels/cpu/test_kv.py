@@ -34,7 +34,7 @@ def ours(
     kv = pool_of_nan(shape.layout(step.num_pages))
 
     def record(recorder: Recorder) -> list[Value]:
-        plan = attention.plan(recorder, step.buffers, kv)
+        plan = attention.AttentionPlan(step.buffers, kv)
         rotation = attention.rotation(*tables(rotary_dim), step.buffers)
         queries = attention.rotate_and_write(
             recorder, kv, 0, step.value(qkv), rotation, plan, norms[0], norms[1], EPSILON
@@ -113,7 +113,7 @@ def test_a_step_writes_its_own_slots_and_no_others(library: Library, dtype: torc
     step = Step([(3, page_size + 1)], page_size, [[5, 18]])
 
     def record(recorder: Recorder) -> list[Value]:
-        plan = attention.plan(recorder, step.buffers, kv)
+        plan = attention.AttentionPlan(step.buffers, kv)
         zeros = np.zeros((3, 2, 9), np.float32)
         attention.write(recorder, kv, 1, step.value(zeros), step.value(zeros), plan)
         return []

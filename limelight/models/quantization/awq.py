@@ -15,7 +15,7 @@ from torch import Tensor
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.fields import Fields
-from limelight.models.quantization.expansion import expand_rows, unpack
+from limelight.models.quantization.expansion import PACKED_FORMAT, Levels, can_pack, expand_rows, pack_rows, unpack
 from limelight.models.quantization.gptq import packed_shape, read_group_size
 from limelight.models.quantization.scheme import FLOATS, QuantizedMatrix, Stored, Wanted
 
@@ -66,28 +66,38 @@ class AwqFormat:
         else:
             parts = _parts(packed, scales=(groups, outputs), zeros=(groups, packed[1]))
 
-        def expand_gemm(tensors: Mapping[str, Tensor]) -> Tensor:
+        def gemm(tensors: Mapping[str, Tensor]) -> Levels:
             qweight = tensors["qweight"]
-            return expand_rows(
+            return (
                 (outputs, inputs),
                 lambda start, stop: unpack(qweight[:, start // PER_WORD : -(-stop // PER_WORD)], BITS, GEMM_ORDER).t(),
                 tensors["scales"].to(torch.float32).t().contiguous(),
                 unpack(tensors["qzeros"], BITS, GEMM_ORDER).to(torch.float32).t().contiguous(),
-                group_size,
             )
 
-        def expand_gemv(tensors: Mapping[str, Tensor]) -> Tensor:
+        def gemv(tensors: Mapping[str, Tensor]) -> Levels:
             qweight = tensors["qweight"]
-            return expand_rows(
+            return (
                 (outputs, inputs),
                 lambda start, stop: unpack(qweight[start:stop], BITS),
                 tensors["scales"][:, :groups].to(torch.float32),
                 unpack(tensors["qzeros"], BITS)[:, :groups].to(torch.float32),
-                group_size,
             )
 
-        expand = expand_gemv if self.by_output else expand_gemm
-        return QuantizedMatrix(shape=(outputs, inputs), parts=parts, expand=expand)
+        levels = gemv if self.by_output else gemm
+
+        def expand(tensors: Mapping[str, Tensor]) -> Tensor:
+            return expand_rows(*levels(tensors), group_size)
+
+        if not can_pack(BITS, inputs, group_size):
+            return QuantizedMatrix(shape=(outputs, inputs), parts=parts, expand=expand)
+        return QuantizedMatrix(
+            shape=(outputs, inputs),
+            parts=parts,
+            expand=expand,
+            kept=PACKED_FORMAT,
+            pack=lambda tensors: pack_rows(*levels(tensors), group_size),
+        )
 
 
 def read_awq(settings: Fields) -> AwqFormat:

@@ -5,11 +5,14 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError
+from limelight.kernels.interface import StoredTensor
 from limelight.models.quantization.scheme import QuantizationFormat, QuantizedMatrix, Stored
 from limelight.models.safetensors.checkpoint import HEAD, SafetensorsCheckpoint, SafetensorsFiles
+from limelight.models.stored_blocks import StoredBlocks
 from limelight.models.wording import listed
 
 WEIGHT = "weight"
@@ -23,7 +26,7 @@ ACTIVATION_PARTS = frozenset(
 
 
 class QuantizedTensors:
-    """The tensors of a folder. A quantised module has one `weight`, expanded to float32 whenever it is read.
+    """The tensors of a folder. A quantised module has one `weight`, expanded to float32 when read as a tensor.
 
     The stored tensors decide which modules are quantised; lists of exceptions in the settings are not needed.
     """
@@ -88,8 +91,11 @@ class QuantizedTensors:
         """What `tensor` gives, without reading it."""
         return "float32" if name in self._matrices else self._stored.dtype(name)
 
-    def blocks(self, name: str) -> None:
-        """No tensor is in blocks that kernels take."""
+    def blocks(self, name: str) -> StoredBlocks | None:
+        """A quantised matrix in blocks, or as plain numbers of 16 bits, whichever loses nothing that matters."""
+        if name not in self._matrices:
+            return None
+        return StoredBlocks(self._matrices[name][1].kept, partial(self._kept, name))
 
     def tensor(self, name: str) -> Tensor:
         """One tensor on the CPU: a quantised matrix in float32, any other as it is stored.
@@ -100,8 +106,18 @@ class QuantizedTensors:
         """
         if name not in self._matrices:
             return self._stored.tensor(name)
+        return self._matrices[name][1].expand(self._parts(name))
+
+    def _kept(self, name: str) -> StoredTensor:
+        matrix, parts = self._matrices[name][1], self._parts(name)
+        if matrix.pack is not None:
+            return matrix.pack(parts)
+        values = matrix.expand(parts).to(torch.bfloat16 if matrix.kept == "BF16" else torch.float16)
+        return StoredTensor(matrix.kept, matrix.shape, values.view(torch.uint8).numpy())
+
+    def _parts(self, name: str) -> dict[str, Tensor]:
         module, matrix = self._matrices[name]
-        return matrix.expand({part: self._stored.packed(f"{module}.{part}") for part in matrix.parts})
+        return {part: self._stored.packed(f"{module}.{part}") for part in matrix.parts}
 
 
 class QuantizedCheckpoint(QuantizedTensors):

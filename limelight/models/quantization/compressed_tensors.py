@@ -16,11 +16,21 @@ from torch import Tensor
 from limelight.errors import CheckpointError
 from limelight.models.fields import Fields
 from limelight.models.quantization.compressed_groups import Scheme, read_schemes, scheme_of
-from limelight.models.quantization.expansion import expand_rows, packed_words, per_row, rows_of_blocks, unpack
+from limelight.models.quantization.expansion import (
+    PACKED_FORMAT,
+    Levels,
+    can_pack,
+    expand_rows,
+    pack_rows,
+    packed_words,
+    per_row,
+    rows_of_blocks,
+    unpack,
+)
 from limelight.models.quantization.fp4 import MXFP4_GROUP, NVFP4_GROUP, expand_fp4, powers_of_two
 from limelight.models.quantization.fp8 import matrix_shape, row_shapes, scalar_shapes
 from limelight.models.quantization.gptq import group_of_columns
-from limelight.models.quantization.scheme import EXPONENTS, FLOATS, FP8, QuantizedMatrix, Stored, Wanted
+from limelight.models.quantization.scheme import EXPONENTS, FLOATS, FP8, QuantizedMatrix, Stored, Wanted, plain_format
 
 PACKED, SCALE, ZERO, SHAPE, INDEX = (
     "weight_packed",
@@ -88,23 +98,34 @@ def _packed(module: str, stored: Mapping[str, Stored], scheme: Scheme) -> Quanti
         parts[INDEX] = Wanted(("I32", "I64"), ((inputs,),))
     half = 1 << (scheme.bits - 1)
 
-    def expand(tensors: Mapping[str, Tensor]) -> Tensor:
+    def levels(tensors: Mapping[str, Tensor]) -> Levels:
         zeros = torch.full((outputs, groups), float(half))
         if ZERO in tensors:
             zeros = _unpack_zeros(tensors[ZERO], scheme.bits, outputs, half)
-        columns: int | Tensor = scheme.group_size or inputs
-        if INDEX in tensors and scheme.group_size and bool((tensors[INDEX] >= 0).any()):
-            columns = group_of_columns(tensors[INDEX], groups, scheme.group_size, f"{module}.{INDEX}")
         packed = tensors[PACKED]
-        return expand_rows(
+        return (
             shape,
             lambda start, stop: _unpack_padded(packed[start:stop], scheme.bits)[:, :inputs],
             _scales(tensors[SCALE], scheme, outputs),
             zeros if zeros.shape == (outputs, groups) else per_row(zeros, outputs),
-            columns,
         )
 
-    return QuantizedMatrix(shape=shape, parts=parts, expand=expand)
+    def expand(tensors: Mapping[str, Tensor]) -> Tensor:
+        columns: int | Tensor = group_size
+        if INDEX in tensors and scheme.group_size and bool((tensors[INDEX] >= 0).any()):
+            columns = group_of_columns(tensors[INDEX], groups, scheme.group_size, f"{module}.{INDEX}")
+        return expand_rows(*levels(tensors), columns)
+
+    group_size = scheme.group_size or inputs
+    if scheme.block or INDEX in stored or not can_pack(scheme.bits, inputs, group_size):
+        return QuantizedMatrix(shape=shape, parts=parts, expand=expand, kept=plain_format(scheme.bits))
+    return QuantizedMatrix(
+        shape=shape,
+        parts=parts,
+        expand=expand,
+        kept=PACKED_FORMAT,
+        pack=lambda tensors: pack_rows(*levels(tensors), group_size),
+    )
 
 
 def _eight_bit(module: str, stored: Mapping[str, Stored], scheme: Scheme) -> QuantizedMatrix:
@@ -126,7 +147,8 @@ def _eight_bit(module: str, stored: Mapping[str, Stored], scheme: Scheme) -> Qua
             scheme.block[1] if scheme.block else scheme.group_size or shape[1],
         )
 
-    return QuantizedMatrix(shape=shape, parts=parts, expand=expand)
+    kept = "BF16" if scheme.is_float else plain_format(scheme.bits)
+    return QuantizedMatrix(shape=shape, parts=parts, expand=expand, kept=kept)
 
 
 def _fp4(module: str, stored: Mapping[str, Stored], group_size: int) -> QuantizedMatrix:

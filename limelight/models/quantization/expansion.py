@@ -2,13 +2,24 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from limelight.kernels.interface import StoredTensor
 
 BLOCK_VALUES = 2**20
 """Values that are in the works at once."""
 WORD = 32
 """Bits of a word; dense packing repeats after as many values."""
+PACKED_FORMAT = "Q4_1"
+BLOCK = 32
+"""Values of a block of `PACKED_FORMAT`: a scale and a minimum in float16, and codes of 4 bits, those of the first 16
+values in the lower halves of bytes."""
+
+
+Levels = tuple[tuple[int, int], Callable[[int, int], Tensor], Tensor, Tensor]
+"""Shape, levels, scales and zeros of a weight, as `expand_rows` takes them."""
 
 
 def unpack(words: Tensor, bits: int, order: Sequence[int] | None = None) -> Tensor:
@@ -83,6 +94,37 @@ def expand_rows(
                 block.sub_(zeros[start:stop].index_select(1, columns))
             block.mul_(scales[start:stop].index_select(1, columns))
     return weight
+
+
+def can_pack(bits: int, inputs: int, group_size: int) -> bool:
+    """Whether `pack_rows` takes such levels."""
+    return bits == 4 and inputs % BLOCK == 0 and group_size % BLOCK == 0
+
+
+def pack_rows(
+    shape: tuple[int, int], levels: Callable[[int, int], Tensor], scales: Tensor, zeros: Tensor, group_size: int
+) -> StoredTensor:
+    """The same weight as `expand_rows` gives, in blocks of Q4_1: levels stay, and each 32 have a scale and a minimum.
+
+    A scale that is float16 stays as well. The minimum, -zero * scale, is rounded to float16: for a zero of 8 that is
+    exact, and for others by at most 1 / 128 of a level, where quantising rounded by half of one.
+
+    Args:
+        shape, levels, scales, zeros: as in `expand_rows`.
+        group_size: neighbouring columns that share a scale, as `can_pack` says.
+    """
+    outputs, inputs = shape
+    packed = np.empty((outputs, inputs // BLOCK, 4 + BLOCK // 2), np.uint8)
+    per_group = group_size // BLOCK
+    for start, numbers in ((0, scales), (2, -zeros * scales)):
+        halves = numbers.to(torch.float16).repeat_interleave(per_group, 1)
+        packed[:, :, start : start + 2] = halves.unsqueeze(-1).contiguous().view(torch.uint8).numpy()
+    step = max(WORD, BLOCK_VALUES // inputs // WORD * WORD)
+    for first in range(0, outputs, step):
+        last = min(first + step, outputs)
+        codes = levels(first, last).to(torch.uint8).reshape(last - first, -1, 2, BLOCK // 2)
+        packed[first:last, :, 4:] = (codes[:, :, 0] | codes[:, :, 1] << 4).numpy()
+    return StoredTensor(PACKED_FORMAT, shape, packed.reshape(outputs, -1))
 
 
 def rows_of_blocks(scales: Tensor, outputs: int, block_rows: int) -> Tensor:

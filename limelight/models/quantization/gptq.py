@@ -13,8 +13,16 @@ from torch import Tensor
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.fields import Fields
-from limelight.models.quantization.expansion import WORD, expand_rows, unpack
-from limelight.models.quantization.scheme import FLOATS, QuantizedMatrix, Stored, Wanted
+from limelight.models.quantization.expansion import (
+    PACKED_FORMAT,
+    WORD,
+    Levels,
+    can_pack,
+    expand_rows,
+    pack_rows,
+    unpack,
+)
+from limelight.models.quantization.scheme import FLOATS, QuantizedMatrix, Stored, Wanted, plain_format
 from limelight.models.spec import MAX_WIDTH
 
 BITS = (2, 3, 4, 8)
@@ -68,20 +76,30 @@ class GptqFormat:
         if "g_idx" in stored:
             parts["g_idx"] = Wanted(("I32", "I64"), ((inputs,),))
 
-        def expand(tensors: Mapping[str, Tensor]) -> Tensor:
-            columns: int | Tensor = group_size
-            if "g_idx" in tensors:
-                columns = group_of_columns(tensors["g_idx"], groups, group_size, f"{module}.g_idx")
+        def levels(tensors: Mapping[str, Tensor]) -> Levels:
             qweight = tensors["qweight"]
-            return expand_rows(
+            return (
                 (outputs, inputs),
                 lambda start, stop: unpack(qweight[:, start:stop].t().contiguous(), self.bits),
                 tensors["scales"].to(torch.float32).t().contiguous(),
                 self._zeros(tensors["qzeros"]).t().contiguous(),
-                columns,
             )
 
-        return QuantizedMatrix(shape=(outputs, inputs), parts=parts, expand=expand)
+        def expand(tensors: Mapping[str, Tensor]) -> Tensor:
+            columns: int | Tensor = group_size
+            if "g_idx" in tensors:
+                columns = group_of_columns(tensors["g_idx"], groups, group_size, f"{module}.g_idx")
+            return expand_rows(*levels(tensors), columns)
+
+        if not can_pack(self.bits, inputs, group_size) or not _in_turn(stored.get("g_idx"), inputs, group_size):
+            return QuantizedMatrix(shape=(outputs, inputs), parts=parts, expand=expand, kept=plain_format(self.bits))
+        return QuantizedMatrix(
+            shape=(outputs, inputs),
+            parts=parts,
+            expand=expand,
+            kept=PACKED_FORMAT,
+            pack=lambda tensors: pack_rows(*levels(tensors), group_size),
+        )
 
     def _zeros(self, packed: Tensor) -> Tensor:
         """float32 [groups, out]."""
@@ -160,6 +178,13 @@ def group_of_columns(index: Tensor, groups: int, group_size: int, name: str) -> 
         raise CheckpointError(f"{name} names groups from {int(index.min())} to {int(index.max())}; there are {groups}")
     in_turn = torch.arange(index.numel()) // group_size
     return group_size if torch.equal(index, in_turn) else index
+
+
+def _in_turn(index: Stored | None, inputs: int, group_size: int) -> bool:
+    """Whether neighbouring inputs share a group; an index of another shape is refused elsewhere."""
+    if index is None or index.shape != (inputs,):
+        return True
+    return torch.equal(index.read().to(torch.int64), torch.arange(inputs) // group_size)
 
 
 def _as_int32(wide: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from limelight.kernels.interface import StoredTensor
+
 FLOATS = ("F16", "BF16", "F32")
 """Types of scales."""
 FP8 = ("F8_E4M3", "F8_E5M2")
@@ -41,11 +43,20 @@ class QuantizedMatrix:
             missing.
         expand: (part -> tensor) -> the weight, float32 [out, in], in memory of its own. It may raise CheckpointError
             where values contradict the shapes.
+        kept: a format that holds the weight, or loses less of it than quantising did.
+        pack: (part -> tensor) -> the weight in blocks of that format; None: that is for plain numbers.
     """
 
     shape: tuple[int, int]
     parts: Mapping[str, Wanted]
     expand: Callable[[Mapping[str, Tensor]], Tensor]
+    kept: str = "BF16"
+    pack: Callable[[Mapping[str, Tensor]], StoredTensor] | None = None
+
+
+def plain_format(bits: int) -> str:
+    """Plain numbers for integers of `bits` bits times a scale: bfloat16 would lose as much as eight of them did."""
+    return "BF16" if bits <= 4 else "F16"
 
 
 class QuantizationFormat(Protocol):

@@ -12,11 +12,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError
+from limelight.kernels.interface import StoredTensor
 from limelight.models.safetensors.view import CheckpointView, PresentedTensor
+from limelight.models.stored_blocks import StoredBlocks
 from limelight.models.wording import listed
 
 if TYPE_CHECKING:
@@ -73,7 +76,21 @@ def _stack(stored: "Checkpoint", name: str, members: dict[int, str], num_experts
         (num_experts, *shape),
         _common_dtype({stored.dtype(part) for part in names}),
         lambda: torch.stack([stored.tensor(part) for part in names]),
+        _stacked_blocks(stored, names, shape),
     )
+
+
+def _stacked_blocks(stored: "Checkpoint", names: list[str], shape: tuple[int, ...]) -> StoredBlocks | None:
+    """Experts that are all stored in blocks of one format."""
+    blocks = [found for name in names if (found := stored.blocks(name)) is not None]
+    if len(blocks) < len(names) or len({one.format for one in blocks}) > 1:
+        return None
+
+    def read() -> StoredTensor:
+        rows = np.stack([one.read().rows.reshape(-1) for one in blocks])
+        return StoredTensor(blocks[0].format, (len(blocks), *shape), rows)
+
+    return StoredBlocks(blocks[0].format, read)
 
 
 def _common_dtype(dtypes: set[str]) -> str:

@@ -181,7 +181,7 @@ def test_a_folder_becomes_a_model_that_generates_in_the_memory_that_was_planned(
     model = tiny_model(LlamaConfig, vocab_size=258, eos_token_id=256)
     save_quantized(model, tmp_path, settings, of_layers(pack))
     save_byte_tokenizer(tmp_path)
-    config = EngineConfig(model=str(tmp_path), device="cpu", kv_cache_bytes=2**20, page_size=8)
+    config = EngineConfig(model=str(tmp_path), device="cpu", kv_cache_bytes=2**20, page_size=8, quantize="none")
     loaded = load_model(config, lambda what, fraction: None)
     batch = Batch(loaded.executor, 8, range(loaded.capacity.num_pages))
     sequence = batch.sit(0, list(b"quantised"))

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 ROUTE = Function("record_route", "pppppiiii")
 GROUP_ROWS = Function("record_group_rows", "pppppppii")
 PLACES_AT_ONCE = Function("experts_places_at_once", "")
-GATE_UP = Function("record_experts_gate_up", "pppppppppliif")
+GATHER = Function("record_experts_gather", "ppppppli")
+GATE_UP = Function("record_experts_gate_up", "pppp" + "ppl" * 2 + "pppiif")
 DOWN = Function("record_experts_down", "ppppppl")
 ADD_SHARES = Function("record_add_shares", "ppppppii")
 GROUP_WIDTH = 3
-"""Numbers of a `Group` of `csrc/experts.c`."""
+"""Numbers of a `Group` of `csrc/experts.h`."""
 
 
 class PackedMatrices(NamedTuple):
@@ -76,24 +77,15 @@ def pack_experts(library: Library, weights: ExpertWeights, weight_memory: Weight
 
     Args:
         weight_memory: as in `pack_linear`.
-
-    Raises:
-        ValueError: of a gate and its `up` one is quantised and the other is not.
     """
     weight_memory = weight_memory or WeightMemory()
-    packed = PackedExperts(
+    return PackedExperts(
         _pack(library, weights.read_gate(), weights.gate_bias, weight_memory),
         _pack(library, weights.read_up(), weights.up_bias, weight_memory),
         _pack(library, weights.read_down(), weights.down_bias, weight_memory),
         activation_number(weights.activation, weights.limit),
         0.0 if weights.limit is None else weights.limit,
     )
-    if is_float(packed.gate.format) != is_float(packed.up.format):
-        raise ValueError(
-            f"the experts' gates are stored as {packed.gate.format} and what they gate as {packed.up.format}; both "
-            "must be quantised, or none"
-        )
-    return packed
 
 
 def experts(recorder: Recorder, inputs: Value, chosen: Value, shares: Value, packed: PackedExperts) -> Value:
@@ -106,12 +98,15 @@ def experts(recorder: Recorder, inputs: Value, chosen: Value, shares: Value, pac
     groups = recorder.value(RowCount(counts[1:], max_groups), GROUP_WIDTH, np.int32)
     choices, place_of_choice = recorder.value(places, 1, np.int32), recorder.value(places, 1, np.int32)
     recorder.append(GROUP_ROWS, inputs.rows, chosen, choices, place_of_choice, groups, counts, num_chosen, num_experts)
-    rows = inputs if is_float(packed.gate.format) else recorder.quantized(inputs)
-    gathered = recorder.value(places, rows.width, rows.dtype)
+    chosen_rows = {
+        plain: _gather(recorder, inputs if plain else recorder.quantized(inputs), counts, places, groups, choices)
+        for plain in sorted({is_float(packed.gate.format), is_float(packed.up.format)})
+    }
+    gate_rows, up_rows = (chosen_rows[is_float(matrices.format)] for matrices in (packed.gate, packed.up))
     gated = recorder.value(places, packed.gate.num_outputs)
     recorder.append(
-        GATE_UP, counts, groups, choices, rows, gathered, packed.gate.description(), packed.up.description(), gated,
-        _row_bytes(rows), num_chosen, packed.activation, packed.limit,
+        GATE_UP, counts, groups, choices, *gate_rows, *up_rows, packed.gate.description(), packed.up.description(),
+        gated, num_chosen, packed.activation, packed.limit,
     )  # fmt: skip
     rows = gated if is_float(packed.down.format) else recorder.quantized(gated)
     outputs = recorder.value(places, packed.down.num_outputs)
@@ -120,6 +115,16 @@ def experts(recorder: Recorder, inputs: Value, chosen: Value, shares: Value, pac
     recorder.append(ADD_SHARES, inputs.rows, place_of_choice, shares, outputs, sums, num_chosen, outputs.width)
     recorder.keep_alive(packed)
     return sums
+
+
+def _gather(
+    recorder: Recorder, rows: Value, counts: NDArray[np.int32], places: RowCount, groups: Value, choices: Value
+) -> tuple[Value, Value, int]:
+    """`ChosenRows` of `csrc/experts.h`."""
+    gathered = recorder.value(places, rows.width, rows.dtype)
+    num_chosen = places.largest // rows.rows.largest
+    recorder.append(GATHER, counts, groups, choices, rows, gathered, _row_bytes(rows), num_chosen)
+    return rows, gathered, _row_bytes(rows)
 
 
 def _pack(

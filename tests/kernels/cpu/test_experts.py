@@ -192,7 +192,13 @@ def one_of(weight: StoredTensor, expert: int) -> LinearSegment:
 
 @pytest.mark.parametrize(
     ("gate", "up", "down"),
-    [*((name, name, name) for name in sorted(FORMATS)), ("Q4_K", "Q5_K", "Q6_K"), ("Q8_0", "Q8_0", "BF16")],
+    [
+        *((name, name, name) for name in sorted(FORMATS)),
+        ("Q4_K", "Q5_K", "Q6_K"),
+        ("Q8_0", "Q8_0", "BF16"),
+        ("Q4_K", "F16", "Q8_0"),
+        ("BF16", "Q4_1", "F32"),
+    ],
 )
 def test_an_expert_gives_the_bits_of_three_projections(library: Library, gate: str, up: str, down: str) -> None:
     """In every format that files hold experts in, and in mixtures of them."""
@@ -213,10 +219,3 @@ def test_an_expert_gives_the_bits_of_three_projections(library: Library, gate: s
             return [linear(recorder, gated, pack_linear(library, [one_of(downs, expert)]))]
 
         np.testing.assert_array_equal(ours[owners == expert], run_recorded(library, record)[0])
-
-
-def test_a_quantised_gate_and_a_plain_up_are_refused(library: Library) -> None:
-    quantised, plain = stored_experts("Q8_0", 2, 32, 32, 1), random(2, 32, 32)
-    weights = ExpertWeights(read_gate=lambda: quantised, read_up=lambda: plain, read_down=lambda: plain)
-    with pytest.raises(ValueError, match="gates are stored as Q8_0 and what they gate as F32"):
-        pack_experts(library, weights)

@@ -1,6 +1,5 @@
 """A whole decoder: embedding, the layers of a family in a row, final norm, head. Keeps nothing of a sequence."""
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +99,11 @@ class Decoder:
 
         Computes or records, as the kernels do.
         """
-        kernels, spec = self._kernels, self._spec
+        return self.head(*self.body(batch, kv), batch)
+
+    def body(self, batch: ForwardBatch, kv: Any) -> tuple[Rows, Rows | None]:
+        """All layers; write keys and values. The sum of the results [tokens, hidden] is what `head` takes."""
+        kernels = self._kernels
         rotation = kernels.rotation(*self._rope, batch.attention)
         state = StepState(
             kv=kv,
@@ -112,15 +115,22 @@ class Decoder:
             adapters=batch.adapters,
         )
         residual: Rows | None = None
-        hidden = kernels.embed(batch.token_ids, self._embedding, spec.embedding_scale)
+        hidden = kernels.embed(batch.token_ids, self._embedding, self._spec.embedding_scale)
         for layer in self._layers:
             hidden, residual = layer(hidden, residual, state)
+        return hidden, residual
+
+    def head(self, hidden: Rows, residual: Rows | None, batch: ForwardBatch) -> Rows:
+        """Logits [sampled, vocab] float32 of `batch.sample_rows` of what `body` gave. Reads nothing else of the batch
+        but the adapters of these rows.
+        """
+        kernels, spec = self._kernels, self._spec
         if batch.sample_rows is not None:
             hidden = kernels.select_rows(hidden, batch.sample_rows)
             residual = None if residual is None else kernels.select_rows(residual, batch.sample_rows)
         normed, _ = kernels.add_norm(hidden, residual, self._norm, spec.rms_norm_epsilon)
-        outputs = self._head(normed, dataclasses.replace(state, adapters=batch.sampled_adapters))
-        return kernels.logits(outputs, spec.logits_soft_cap)
+        state = StepState(kv=None, plan=None, rotation=None, local_rotation=None, adapters=batch.sampled_adapters)
+        return kernels.logits(self._head(normed, state), spec.logits_soft_cap)
 
     def _tables(self, rope: RopeSettings, num_positions: int) -> tuple[Numbers, Numbers]:
         cos, sin = rope_tables(rope, num_positions, self._spec.max_position_embeddings)

@@ -5,6 +5,7 @@
 #include "vector_math.h"
 
 #define TILES (BLOCK / TILE)
+#define LINES_OF_PAIR 12 /* fetched ahead with its softmax: memory is to have as much to do as with the products */
 #define MOST_RISE 8.0f /* log2 of what a weight may be without that the softmax is made relative to its score */
 
 /* Makes one tile of TILE tokens of the 8 at `from` and the 8 at `next`. */
@@ -117,6 +118,7 @@ static void attend_block(const TileRows *rows, Block *block, Running running) {
         const int32_t pair = row * rows->group, next_pair = pair + rows->group;
         if (own.begin >= own.end) continue;
         for (int32_t i = pair; i < next_pair; i++) {
+            fetch_lines(&block->ahead, LINES_OF_PAIR);
             if (own.begin == 0 && own.end == BLOCK) weigh_all(rows, i, running);
             else weigh_some(rows, i, own.begin, own.end, running);
         }

@@ -37,19 +37,6 @@ ALWAYS_INLINE vfloat load_odd(const int type, const char *at, size_t row_bytes) 
     return (vfloat)(load_pairs(at) & (int32_t)0xffff0000);
 }
 
-/* Where the next `num_lines` lines are that will be read; what lies at `other` if there are none. */
-ALWAYS_INLINE const char *next_lines(Ahead *ahead, size_t num_lines, const char *other) {
-    if (ahead->at >= ahead->end) {
-        if (ahead->num_pieces == 0) return other;
-        ahead->num_pieces--;
-        ahead->at = *ahead->pieces++;
-        ahead->end = ahead->at + ahead->piece_bytes;
-    }
-    const char *lines = ahead->at;
-    ahead->at += num_lines * CACHE_LINE;
-    return lines;
-}
-
 /* sums [rows][vectors] += a [rows][2 * pairs] times the first `pairs` pairs of rows of a matrix (kv.h) that has
    `row_bytes` from row to row, for the vectors of columns that begin at `columns`. */
 ALWAYS_INLINE void multiply(const int type, const int rows, const int vectors, vfloat (*sums)[MOST_VECTORS],

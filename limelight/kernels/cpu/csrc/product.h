@@ -16,6 +16,24 @@ typedef struct {
     size_t piece_bytes;
 } Ahead;
 
+/* Where the next `num_lines` lines are that will be read; what lies at `other` if there are none. */
+static inline const char *next_lines(Ahead *ahead, size_t num_lines, const char *other) {
+    if (ahead->at >= ahead->end) {
+        if (ahead->num_pieces == 0) return other;
+        ahead->num_pieces--;
+        ahead->at = *ahead->pieces++;
+        ahead->end = ahead->at + ahead->piece_bytes;
+    }
+    const char *lines = ahead->at;
+    ahead->at += num_lines * CACHE_LINE;
+    return lines;
+}
+
+static inline void fetch_lines(Ahead *ahead, int32_t num_lines) {
+    const char *next = next_lines(ahead, (size_t)num_lines, NULL);
+    for (int32_t i = 0; next && i < num_lines; i++) __builtin_prefetch(next + i * CACHE_LINE, 0, 2);
+}
+
 /* scores [rows][BLOCK], of the tokens `begin` to `end - 1` of a block at least: queries [rows][depth] times the keys in
    `tiles`, of which those that hold these tokens are read. */
 void score_tokens(const KVLayer *kv, const char *const *tiles, int32_t begin, int32_t end, const float *queries,

@@ -139,12 +139,14 @@ class SeatLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bias_ids(self) -> int:
-        """First word of the [MAX_BIAS] token ids of bias: the blocked ones, then those with values of their own."""
+        """First word of the [MAX_BIAS] token ids of bias, of which `num_bias` are there. The first `num_blocked` of these
+        are blocked: they count only where the drawn token's position is below `blocked_below_position`.
+        """
         return len(INTEGER_FIELDS) + len(FLOAT_FIELDS)
 
     @property
     def bias_values(self) -> int:
-        """First word of the [MAX_BIAS] floats that belong to them."""
+        """First word of the [MAX_BIAS] floats that belong to them; minus infinity for blocked ones."""
         return self.bias_ids + MAX_BIAS
 
     @property

@@ -116,7 +116,7 @@ def write(library: Library, kv: KVPool, layer: int, step: Step, keys: Any, value
     """Keys and values [tokens, kv_heads, head_dim] of a step to their slots."""
 
     def record(recorder: Recorder) -> list[Value]:
-        plan = attention.plan(recorder, step.buffers, kv)
+        plan = attention.AttentionPlan(step.buffers, kv)
         attention.write(recorder, kv, layer, step.value(keys), step.value(values), plan)
         return []
 
@@ -135,7 +135,7 @@ def attend(
     """Attention of `queries` [tokens, heads, head_dim]."""
 
     def record(recorder: Recorder) -> list[Value]:
-        plan = attention.plan(recorder, step.buffers, kv)
+        plan = attention.AttentionPlan(step.buffers, kv)
         return [attention.attend(recorder, kv, layer, step.value(queries), plan, settings)]
 
     [outputs] = run_recorded(library, record, pool)

@@ -90,6 +90,22 @@ def test_long_contexts_are_split_and_merged(library: Library) -> None:
     compare(library, [(1, 5000), (3, 4608)], Shape(), AttentionSettings(scale=0.3, sliding_window=1500))
 
 
+@pytest.mark.parametrize("slope", [0.05, 0.15, -0.1])
+def test_scores_that_rise_or_fall_by_tens_along_a_context(library: Library, slope: float) -> None:
+    """The softmax is made relative to a new score again and again, or never; splits differ by far."""
+    shape = Shape(dtype=torch.float32)
+    step = Step([(3, 400), (1, 1200)], shape.page_size)
+    contexts = random_contexts(step, shape, 3)
+    queries = normal(len(step), shape.heads, shape.head_dim, seed=4)
+    queries[..., 0] = 1.0
+    for keys in contexts.keys:
+        keys[..., 0] = slope * np.arange(len(keys), dtype=np.float32)[:, None]
+    attention_settings = AttentionSettings(scale=0.3)
+    ours = attend(library, filled_pool(library, step, shape, contexts), 1, step, queries, attention_settings)
+    wanted = expected(step, shape, contexts, queries, attention_settings)
+    np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-4)  # a score of 50 has an error of 4e-6 by itself
+
+
 EDGES = [7, 8, 9, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 511, 512, 513, 576, 1023, 1024, 1025]
 
 

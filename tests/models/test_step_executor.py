@@ -207,16 +207,17 @@ def test_closing_gives_weights_pages_and_the_memory_of_steps_back(checkpoint: Ch
     executor = rig.executor
     assert isinstance(executor, RecordedStepExecutor)
     assert executor._plain is not None
-    memory, *kept = executor._plain.program.kept
+    program = executor._plain.program
+    memory, kept = program.memory, list(program.kept)
     # Packed matrices are pieces of larger memory.
     arrays = [array for array in kept if isinstance(array, np.ndarray)]
     weights = [array for array in arrays if array.dtype == np.uint8 and array.base is not None]
     references = [weakref.ref(array) for array in (memory, *weights, *rig.kv.layers)]
     assert len(references) > 10
     executor.close()
-    del memory, kept, arrays, weights, rig
+    del program, memory, kept, arrays, weights, rig
     gc.collect()
-    assert {reference() for reference in references} == {None}
+    assert [reference() for reference in references] == [None] * len(references)
     with pytest.raises(RuntimeError, match=r"submitted after close\(\)"):
         executor.submit(Step(number=4, chunks=()))
 

@@ -61,7 +61,7 @@ def models(options: argparse.Namespace) -> int:
     if options.model is None:
         if options.revision is not None:
             raise ConfigError("--revision is given without a MODEL; name one, or leave it out")
-        known = _all_known(engine_config(options), progress)
+        known = _all_known(engine_config(options))
         if options.json:
             _print_json(known)
         else:
@@ -77,21 +77,20 @@ def models(options: argparse.Namespace) -> int:
     return 0 if model.inspection.problem is None else 1
 
 
-def _all_known(config: EngineConfig, progress: LoadingProgress) -> list[Known]:
+def _all_known(config: EngineConfig) -> list[Known]:
     known = []
     embedded = embedded_model()
     if embedded is not None:
-        known.append(Known(name=None, path=str(embedded), inspection=inspect_model(embedded, config, progress)))
-    known.extend(_inspected(model, config, progress) for model in cached_models())
-    progress.close()
+        known.append(Known(name=None, path=str(embedded), inspection=inspect_model(embedded, config)))
+    known.extend(_inspected(model, config) for model in cached_models())
     return known
 
 
-def _inspected(model: CachedModel, config: EngineConfig, progress: LoadingProgress) -> Known:
+def _inspected(model: CachedModel, config: EngineConfig) -> Known:
     if model.is_adapter:
         inspection = Inspection(problem=None, format="LoRA adapter", stored_bytes=model.num_bytes)
     else:
-        inspection = inspect_model(model.path, config, progress)
+        inspection = inspect_model(model.path, config)
     return Known(
         name=model.name,
         revision=model.revision,
@@ -106,7 +105,7 @@ def _one(model: str, revision: str | None, config: EngineConfig, progress: Loadi
     if isinstance(name, Path):
         if revision is not None:
             raise ConfigError(f"--revision is {revision!r}, but {name} is a local path; leave it out")
-        return Known(name=model, path=str(name), inspection=inspect_model(name, config, progress))
+        return Known(name=model, path=str(name), inspection=inspect_model(name, config))
     return _one_of_hub(name, revision, config, progress)
 
 
@@ -114,9 +113,7 @@ def _one_of_hub(name: HubName, revision: str | None, config: EngineConfig, progr
     files = HubFiles(name, revision, progress)
     path = files.cached_model()
     if path is not None:
-        return Known(
-            name=str(name), revision=revision, path=str(path), inspection=inspect_model(path, config, progress)
-        )
+        return Known(name=str(name), revision=revision, path=str(path), inspection=inspect_model(path, config))
     # Maps of the stand-ins may outlive the inspection for a moment, which Windows minds.
     with tempfile.TemporaryDirectory(prefix="limelight-", ignore_cleanup_errors=True) as folder:
         progress(f"reading the headers of {name}", None)
@@ -124,7 +121,7 @@ def _one_of_hub(name: HubName, revision: str | None, config: EngineConfig, progr
             stand_in, download_bytes = files.preview(Path(folder))
         finally:
             progress.close()
-        inspection = inspect_model(stand_in, config, progress)
+        inspection = inspect_model(stand_in, config)
         if inspection.problem is not None:
             told = inspection.problem.replace(f"{folder}/", "").replace(folder, str(name))
             inspection = msgspec.structs.replace(inspection, problem=told)

@@ -1,27 +1,30 @@
 """The kernels for a device: chosen once, at start-up."""
 
+from collections.abc import Callable
+
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError
 from limelight.kernels.cpu.kernels import CpuKernels
+from limelight.kernels.cpu.library import Library
 from limelight.kernels.cpu.loading import load_library
 from limelight.kernels.interface import Kernels
-from limelight.progress import Report
 
 
 def select_kernels(
-    config: EngineConfig, device: str, *, native: bool, report: Report = lambda _stage, _fraction: None
+    config: EngineConfig, device: str, *, native: bool, find: Callable[[str], Library | None] = load_library
 ) -> Kernels:
     """The fastest kernels that run on `device`, or those that the settings name.
 
     Args:
         device: as torch names it.
+        find: gives the compiled kernels of a variant.
         native: the model has layers of our own. Others compute with torch, so the kernels have to, too.
 
     Raises:
         ConfigError: the settings ask for what these kernels do not do.
     """
     runs_in_c = device == "cpu" and native and config.cpu_kernels != "reference"
-    library = load_library(config.cpu_kernels, report) if runs_in_c else None
+    library = find(config.cpu_kernels) if runs_in_c else None
     if library is not None:
         return CpuKernels(library)
     if not native:

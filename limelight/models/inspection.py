@@ -9,6 +9,7 @@ import msgspec
 
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError, ModelError
+from limelight.kernels.cpu.loading import expected_library
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
 from limelight.models.families.registry import family_of
@@ -20,7 +21,6 @@ from limelight.models.loading import choose_device, divide_memory
 from limelight.models.memory_plan import LENGTHS
 from limelight.models.precision import Precision, choose_precision, weights_title
 from limelight.models.source import NativeSource, Source, open_source
-from limelight.progress import Report
 
 
 class LengthNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +71,10 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     memory_plan: str | None = None
 
 
-def inspect_model(path: Path, config: EngineConfig, report: Report = lambda _stage, _fraction: None) -> Inspection:
+def inspect_model(path: Path, config: EngineConfig) -> Inspection:
     """Inspect a model folder or a `.gguf` file, as it would be loaded with `config`.
 
-    Args:
-        report: told if kernels have to be compiled first.
+    No kernels are compiled for it: what a step takes is told once there are some.
 
     Raises:
         ConfigError: the device is not there. What this model alone cannot honour is told as its problem.
@@ -92,7 +91,7 @@ def inspect_model(path: Path, config: EngineConfig, report: Report = lambda _sta
             context_length=outline.max_position_embeddings,
             notes=outline.notes,
         )
-        kernels = select_kernels(config, device, native=source.is_native, report=report)
+        kernels = select_kernels(config, device, native=source.is_native, find=expected_library)
         return _with_memory(known, config, source, kernels, choose_precision(config, outline.dtype, kernels))
     except (ConfigError, ModelError) as error:
         return msgspec.structs.replace(known, problem=str(error))

@@ -10,6 +10,7 @@ from limelight.config import EngineConfig
 from limelight.errors import ConfigError, OutOfMemory
 from limelight.kernels.cpu.features import usable_cores
 from limelight.kernels.cpu.kernels import CpuKernels
+from limelight.kernels.cpu.loading import load_library
 from limelight.kernels.cpu.step_buffers import StepLimits
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
@@ -41,7 +42,9 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     path = resolve(config.model, config.revision, report)
     source = open_source(path, config.model_impl)
     outline = source.outline
-    kernels = select_kernels(config, device, native=source.is_native, report=report)
+    kernels = select_kernels(
+        config, device, native=source.is_native, find=lambda variant: load_library(variant, report)
+    )
     precision = choose_precision(config, outline.dtype, kernels)
     for note in (*outline.notes, precision_note(config.dtype, precision, outline.dtype)):
         report(Note(note), None)

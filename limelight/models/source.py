@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from limelight.errors import ConfigError, UnsupportedModel
 from limelight.kernels.cpu.kernels import CpuKernels
+from limelight.kernels.cpu.library import UnmadeLibrary
 from limelight.kernels.cpu.step_buffers import StepLimits
 from limelight.kernels.interface import Kernels
 from limelight.models.checkpoint import Checkpoint, check_parameters, open_checkpoint
@@ -97,8 +98,8 @@ class NativeSource:
         return weights_bytes(self._checkpoint.spec, kernels, precision.values, kept_as)
 
     def working_bytes(self, kernels: Kernels, precision: Precision, limits: StepLimits, max_adapter_rank: int) -> int:
-        """Memory that the values of the largest step take; 0 for kernels that do not record it."""
-        if not isinstance(kernels, CpuKernels):
+        """Memory that the values of the largest step take; 0 for kernels that do not record it, or not yet."""
+        if not isinstance(kernels, CpuKernels) or isinstance(kernels.library, UnmadeLibrary):
             return 0
         kept_as = Parameters(self._checkpoint, kernels, precision).kept_as
         return pass_bytes(self._checkpoint, kernels, kept_as, limits, max_adapter_rank)

@@ -4,7 +4,6 @@ import pytest
 
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError
-from limelight.kernels import select
 from limelight.kernels.cpu.kernels import CpuKernels
 from limelight.kernels.reference import ReferenceKernels
 from limelight.kernels.select import select_kernels
@@ -18,7 +17,7 @@ NEED_C = {
 }
 
 
-def without_compiler(_variant: str, _report: object) -> None:
+def without_compiler(_variant: str) -> None:
     return None
 
 
@@ -44,20 +43,18 @@ def test_everything_else_runs_on_torch(config: EngineConfig, device: str, native
     assert kernels.device == device
 
 
-def test_without_a_compiler_models_run_on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select, "load_library", without_compiler)
-    assert isinstance(select_kernels(EngineConfig(), CPU, native=True), ReferenceKernels)
+def test_without_a_compiler_models_run_on_torch() -> None:
+    assert isinstance(select_kernels(EngineConfig(), CPU, native=True, find=without_compiler), ReferenceKernels)
 
 
 @pytest.mark.parametrize("field", NEED_C)
-def test_what_torch_cannot_keep_is_refused(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_torch_cannot_keep_is_refused(field: str) -> None:
     config = EngineConfig(**{field: NEED_C[field]})
     for device, native, reason in ((CPU, False, "layers of transformers"), (CUDA, True, "the device is cuda")):
         with pytest.raises(ConfigError, match=rf"^{field}.* needs the kernels in C, but .*{reason}"):
             select_kernels(config, device, native=native)
-    monkeypatch.setattr(select, "load_library", without_compiler)
     with pytest.raises(ConfigError, match=r"can neither be found nor compiled here"):
-        select_kernels(config, CPU, native=True)
+        select_kernels(config, CPU, native=True, find=without_compiler)
 
 
 def test_reference_kernels_keep_no_promise_of_equal_tokens() -> None:

@@ -44,3 +44,10 @@ class Library:
             bound.restype = result
             self._functions[function] = bound
         return bound
+
+
+class UnmadeLibrary(Library):
+    """Stands for one that will be compiled at first use. Kernels over it know what weights and pages take, no more."""
+
+    def __init__(self, variant: str) -> None:
+        self.variant = variant

@@ -1,5 +1,6 @@
 """Finds the compiled kernels for this processor: in the package, in the user's cache, or by compiling them once."""
 
+import hashlib
 import logging
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from limelight.errors import ConfigError
 from limelight.kernels.cpu import build
 from limelight.kernels.cpu.cache import Cache, CacheUnusable, default_folder
 from limelight.kernels.cpu.features import NEEDED_FLAGS, processor_flags, runnable_variants
-from limelight.kernels.cpu.library import Library
+from limelight.kernels.cpu.library import Library, UnmadeLibrary
 from limelight.progress import Report
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,26 @@ def load_library(variant: str = "auto", report: Report = lambda _stage, _fractio
             return library
     logger.warning(WITHOUT, "; ".join(dict.fromkeys(problems)))
     return None
+
+
+def expected_library(variant: str = "auto") -> Library | None:
+    """What `load_library` would give, without compiling it.
+
+    Raises:
+        ConfigError: as `load_library`.
+    """
+    candidates = _candidates(variant) if sys.platform == "linux" else []
+    for candidate in candidates:
+        library = _found(candidate)
+        if library is not None:
+            return library
+    try:
+        command = build.compiler()
+        if candidates and command is not None and build.compiler_hash(command):
+            return UnmadeLibrary(candidates[0])
+    except build.CompilationFailed:
+        pass
+    return load_library(variant)  # which says why there are none
 
 
 def compile_into(
@@ -91,6 +112,19 @@ def _load(variant: str, path: Path, problems: list[str]) -> Library | None:
         return None
 
 
+def _found(variant: str) -> Library | None:
+    """From the package or the cache."""
+    packaged = COMPILED / build.packaged_name(variant)
+    found = _load(variant, packaged, []) if packaged.exists() else None
+    if found is not None:
+        return found
+    try:
+        paths = list(Cache(default_folder()).find(_stem(variant)))
+    except (CacheUnusable, RuntimeError):
+        return None
+    return next((library for path in paths if (library := _load(variant, path, [])) is not None), None)
+
+
 def _load_variant(variant: str, report: Report, problems: list[str]) -> Library | None:
     packaged = COMPILED / build.packaged_name(variant)
     if packaged.exists():
@@ -120,16 +154,25 @@ def _from_cache(variant: str, cache: Cache, report: Report, problems: list[str])
 
 
 def _made(variant: str, cache: Cache, report: Report, problems: list[str]) -> Iterator[Path]:
-    """Paths to try: what the cache has, then what the compiler makes. Without a compiler, what any compiler made."""
-    name = Path(build.packaged_name(variant)).stem
+    """Paths to try: what the cache has of this compiler, what it makes now, and what any compiler made."""
+    name = _stem(variant)
     try:
         command = build.compiler()
         if command is None:
             problems.append(f"there is no C compiler: neither what CC names nor {', '.join(build.COMPILERS)}")
-            yield from cache.find(name)
-            return
-        name = f"{name}-{build.compiler_hash(command)}"
-        yield from cache.find(name)
-        yield compile_into(cache, name, command, build.flags_of(variant), progress=partial(report, STAGE))
+        else:
+            made_with = f"{name}-{_compiler_key(command)}"
+            yield from cache.find(made_with)
+            yield compile_into(cache, made_with, command, build.flags_of(variant), progress=partial(report, STAGE))
     except (build.CompilationFailed, OSError) as error:
         problems.append(str(error))
+    yield from cache.find(name)
+
+
+def _stem(variant: str) -> str:
+    return Path(build.packaged_name(variant)).stem
+
+
+def _compiler_key(command: Sequence[str]) -> str:
+    """Of what the compiler is, and of the words behind its name, which may be flags."""
+    return hashlib.sha256(f"{build.compiler_hash(command)} {command[1:]}".encode()).hexdigest()[:8]

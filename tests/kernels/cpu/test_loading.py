@@ -11,8 +11,8 @@ import pytest
 
 from limelight.errors import ConfigError
 from limelight.kernels.cpu import build, loading
-from limelight.kernels.cpu.library import Function, Library
-from limelight.kernels.cpu.loading import STAGE, load_library
+from limelight.kernels.cpu.library import Function, Library, UnmadeLibrary
+from limelight.kernels.cpu.loading import STAGE, expected_library, load_library
 
 ANSWER = Function("answer", "")
 needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler")
@@ -276,3 +276,38 @@ def test_a_variant_that_the_processor_does_not_run_is_refused(monkeypatch: pytes
     monkeypatch.setattr(loading, "processor_flags", lambda: {"avx2", "fma", "f16c", "avx512f"})
     with pytest.raises(ConfigError, match=r"'avx512'.*lacks avx512_bf16, avx512_vnni, .*it runs avx2, portable"):
         load_library("avx512")
+
+
+@needs_compiler
+def test_other_words_behind_the_compiler_make_another_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load()
+    monkeypatch.setenv("CC", f"{(build.compiler() or [])[0]} -g0")
+    load()
+    assert len(list(cache.iterdir())) == 2
+
+
+@needs_compiler
+def test_a_compiler_that_does_not_work_leaves_what_another_one_made(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load()
+    monkeypatch.setenv("CC", "false")
+    load()
+    assert only(cache).exists()
+
+
+@needs_compiler
+def test_what_is_expected_is_not_compiled(cache: Path) -> None:
+    unmade = expected_library("portable")
+    assert isinstance(unmade, UnmadeLibrary)
+    assert unmade.variant == "portable"
+    assert list(cache.iterdir()) == []
+    load()
+    made = expected_library("portable")
+    assert made is not None
+    assert made.call(ANSWER) == 42
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_nothing_is_expected() -> None:
+    assert expected_library("portable") is None

@@ -28,7 +28,7 @@ def supported_tables() -> tuple[Table, ...]:
             "Quantised safetensors",
             ("`quant_method`", "how it is read"),
             (
-                *((f"`{method}`", "expanded when it is loaded") for method in METHODS),
+                *((f"`{method}`", "in 4 or 16 bits by the kernels in C, expanded elsewhere") for method in METHODS),
                 *((f"`{method}`", f"by {family_of(name).title}") for name, method in READ_BY_FAMILY.items()),
             ),
         ),

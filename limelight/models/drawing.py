@@ -1,5 +1,9 @@
 """What drawing a token has in common, whether torch draws it or a recorded pass."""
 
+from collections.abc import Sequence
+
+from limelight.step import SeatSampling
+
 LEAST_REPETITION_PENALTY = 1e-6
 """Smaller penalties are raised to this, so that logits stay finite in float32."""
 
@@ -10,3 +14,15 @@ def not_finite(step_number: int, best_logits: list[float]) -> str:
         f"the model gave logits that are not finite in step {step_number} (the best of each row: {best_logits}); its "
         "weights or the adapter's may be damaged, or their dtype too narrow"
     )
+
+
+def settings_of(settings: Sequence[SeatSampling | None], seat: int) -> SeatSampling:
+    """Those of an occupied seat.
+
+    Raises:
+        ValueError: nobody sits there.
+    """
+    found = settings[seat]
+    if found is None:
+        raise ValueError(f"seat {seat} draws a token but was never taken")
+    return found

@@ -5,7 +5,7 @@ What settings mean is as in `sampling_seats.py`.
 
 from limelight.generation import GREEDY_TEMPERATURE, MIN_TEMPERATURE
 from limelight.kernels.cpu.sampling import SamplingBuffers
-from limelight.models.drawing import LEAST_REPETITION_PENALTY
+from limelight.models.drawing import LEAST_REPETITION_PENALTY, settings_of
 from limelight.step import SeatSampling, SeatTaken
 
 
@@ -22,10 +22,7 @@ class RecordedSamplingSeats:
         Raises:
             ValueError: nobody sits there.
         """
-        settings = self._settings[seat]
-        if settings is None:
-            raise ValueError(f"seat {seat} draws a token but was never taken")
-        return settings
+        return settings_of(self._settings, seat)
 
     def release(self, seat: int) -> None:
         """Forget the tenant."""

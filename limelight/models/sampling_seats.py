@@ -8,7 +8,7 @@ from torch import Tensor
 
 from limelight.generation import GREEDY_TEMPERATURE, MIN_TEMPERATURE
 from limelight.kernels.interface import SamplingBatch
-from limelight.models.drawing import LEAST_REPETITION_PENALTY
+from limelight.models.drawing import LEAST_REPETITION_PENALTY, settings_of
 from limelight.step import SeatSampling, SeatTaken
 
 FLOATS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -37,10 +37,7 @@ class SamplingSeats:
         Raises:
             ValueError: nobody sits there.
         """
-        settings = self._settings[seat]
-        if settings is None:
-            raise ValueError(f"seat {seat} draws a token but was never taken")
-        return settings
+        return settings_of(self._settings, seat)
 
     def release(self, seat: int) -> None:
         """Forget the tenant."""

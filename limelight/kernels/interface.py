@@ -241,7 +241,7 @@ class Kernels(Protocol):
         """
         ...
 
-    def quantize(self, matrix: Tensor, format_name: str) -> StoredTensor:
+    def quantize(self, matrix: Tensor | NDArray[np.float32], format_name: str) -> StoredTensor:
         """A matrix [..., out, in] of any float dtype in blocks of a format that `stored_formats` names.
 
         Raises:

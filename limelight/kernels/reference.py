@@ -120,7 +120,7 @@ class ReferenceKernels:
         """Twice the table where products are packed: one is looked up in, the other multiplied with."""
         return self.packed_bytes(shape, stored) * (2 if is_head and self._packs(stored) else 1)
 
-    def quantize(self, matrix: Tensor, format_name: str) -> StoredTensor:
+    def quantize(self, matrix: Tensor | NDArray[np.float32], format_name: str) -> StoredTensor:
         """Nothing is quantised.
 
         Raises:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from limelight.errors import CheckpointError
 from limelight.kernels.interface import DTYPE_BYTES, Kernels, Numbers, StoredTensor
 from limelight.models.checkpoint import Checkpoint, check_finite
@@ -37,11 +40,9 @@ class Parameters:
         Raises:
             CheckpointError: it holds values that are not finite in this dtype.
         """
-        stored = self._blocks(name) if self._precision.values == "float32" else None
-        if stored is None:
+        values = self._values(name) if self._precision.values == "float32" else None
+        if values is None:
             return self._checked(self._converted(self._checkpoint.tensor(name), self._precision.values), name)
-        values = to_float32(stored.rows, stored.format, stored.shape)
-        check_finite(values, name, self._source)
         return self._kernels.numbers(values)
 
     def matrix(self, name: str) -> Tensor | StoredTensor:
@@ -54,6 +55,8 @@ class Parameters:
         stored = self._blocks(name, kept)
         if stored is not None:
             return self._checked_blocks(stored, name)
+        if kept == "float32" and (values := self._values(name)) is not None:
+            return StoredTensor("F32", values.shape, values.reshape(len(values), -1).view(np.uint8))
         if kept in DTYPE_BYTES:
             return self._checked(self._converted(self._tensor(name, kept), kept), name)
         return self._quantized(name, kept)
@@ -92,6 +95,17 @@ class Parameters:
             return None
         return blocks.read() if kept in (None, PLAIN.get(blocks.format, blocks.format)) else None
 
+    def _values(self, name: str) -> NDArray[np.float32] | None:
+        """The tensor in float32 without torch, if it is stored in blocks that hold it and that the kernels take."""
+        if (blocks := self._checkpoint.blocks(name)) is None or not blocks.is_exact:
+            return None
+        stored = self._blocks(name)
+        if stored is None:
+            return None
+        values = to_float32(np.ascontiguousarray(stored.rows), stored.format, stored.shape)
+        check_finite(values, name, self._source)
+        return values
+
     def _tensor(self, name: str, dtype: str) -> Tensor:
         """Plain numbers of a GGUF file are shared with it, instead of expanded to float32 first."""
         blocks = self._checkpoint.blocks(name)
@@ -106,9 +120,10 @@ class Parameters:
         return tensor.to(self._kernels.device, _torch_dtype(dtype))
 
     def _quantized(self, name: str, format_name: str) -> StoredTensor:
-        tensor = self._checked(self._checkpoint.tensor(name), name)
+        values = self._values(name)
+        matrix = self._checked(self._checkpoint.tensor(name), name) if values is None else values
         try:
-            return self._kernels.quantize(tensor, format_name)
+            return self._kernels.quantize(matrix, format_name)
         except ValueError as error:
             raise CheckpointError(f'{self._source}: {name}: {error}; load it with quantize "auto"') from error
 

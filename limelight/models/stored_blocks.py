@@ -12,7 +12,9 @@ class StoredBlocks(NamedTuple):
     Attributes:
         format: name of the blocks' format.
         read: gives them, sharing memory with the file where it can.
+        is_exact: they hold what `Checkpoint.tensor` gives, and do not round it.
     """
 
     format: str
     read: Callable[[], StoredTensor]
+    is_exact: bool = True

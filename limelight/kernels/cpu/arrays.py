@@ -18,8 +18,10 @@ def exact(values: Tensor | NDArray[np.float32]) -> NDArray[np.float32]:
     return np.ascontiguousarray(values, np.float32)
 
 
-def bytes_of(matrix: Tensor) -> NDArray[np.uint8]:
-    """The bytes of a tensor one after the other, [bytes]; its own memory where it is contiguous."""
+def bytes_of(matrix: Tensor | NDArray[np.float32]) -> NDArray[np.uint8]:
+    """The bytes of a matrix one after the other, [bytes]; its own memory where it is contiguous."""
+    if isinstance(matrix, np.ndarray):
+        return np.ascontiguousarray(matrix).reshape(-1).view(np.uint8)
     import torch
 
     array: NDArray[np.uint8] = matrix.contiguous().reshape(-1).view(torch.uint8).numpy()

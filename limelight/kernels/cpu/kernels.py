@@ -89,7 +89,7 @@ class CpuKernels:
         """Memory that a matrix [out, in] takes once packed."""
         return linear.packed_bytes(shape, stored)
 
-    def quantize(self, matrix: Tensor, format_name: str) -> StoredTensor:
+    def quantize(self, matrix: Tensor | NDArray[np.float32], format_name: str) -> StoredTensor:
         """See `Kernels`; "Q8_0" and "Q4_1" are made."""
         rows = packing.quantize_tensor(self.library, matrix.reshape(-1, matrix.shape[-1]), format_name).rows
         return StoredTensor(format_name, tuple(matrix.shape), rows.reshape(matrix.shape[0], -1))

@@ -62,7 +62,7 @@ def format_of(stored: str) -> str:
     return stored if stored in FORMATS else FLOAT_FORMATS.get(stored, "F32")
 
 
-def format_of_weight(weight: Tensor | StoredTensor) -> str:
+def format_of_weight(weight: Tensor | NDArray[np.float32] | StoredTensor) -> str:
     """See `format_of`."""
     return weight.format if isinstance(weight, StoredTensor) else format_of(_dtype_of(weight))
 
@@ -97,7 +97,7 @@ def pack_matrix(library: Library, weights: Sequence[Tensor | StoredTensor], pane
         first += weight.shape[0]
 
 
-def quantize_tensor(library: Library, weight: Tensor, name: str) -> StoredTensor:
+def quantize_tensor(library: Library, weight: Tensor | NDArray[np.float32], name: str) -> StoredTensor:
     """Quantise a matrix [out, in] of any float dtype.
 
     Args:
@@ -119,10 +119,12 @@ def quantize_tensor(library: Library, weight: Tensor, name: str) -> StoredTensor
     return StoredTensor(name, (num_outputs, num_inputs), rows)
 
 
-def _plain(weight: Tensor) -> Tensor:
+def _plain(weight: Tensor | NDArray[np.float32]) -> Tensor | NDArray[np.float32]:
+    if isinstance(weight, np.ndarray):
+        return weight
     weight = weight.detach()
     return weight if _dtype_of(weight) in FLOAT_FORMATS else weight.float()
 
 
-def _dtype_of(weight: Tensor) -> str:
+def _dtype_of(weight: Tensor | NDArray[np.float32]) -> str:
     return str(weight.dtype).removeprefix("torch.")

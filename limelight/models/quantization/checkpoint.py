@@ -95,7 +95,7 @@ class QuantizedTensors:
         """A quantised matrix in blocks, or as plain numbers of 16 bits, whichever loses nothing that matters."""
         if name not in self._matrices:
             return None
-        return StoredBlocks(self._matrices[name][1].kept, partial(self._kept, name))
+        return StoredBlocks(self._matrices[name][1].kept, partial(self._kept, name), is_exact=False)
 
     def tensor(self, name: str) -> Tensor:
         """One tensor on the CPU: a quantised matrix in float32, any other as it is stored.

@@ -90,7 +90,7 @@ def _stacked_blocks(stored: "Checkpoint", names: list[str], shape: tuple[int, ..
         rows = np.stack([one.read().rows.reshape(-1) for one in blocks])
         return StoredTensor(blocks[0].format, (len(blocks), *shape), rows)
 
-    return StoredBlocks(blocks[0].format, read)
+    return StoredBlocks(blocks[0].format, read, all(one.is_exact for one in blocks))
 
 
 def _common_dtype(dtypes: set[str]) -> str:

@@ -139,8 +139,8 @@ class SeatLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bias_ids(self) -> int:
-        """First word of the [MAX_BIAS] token ids of bias, of which `num_bias` are there. The first `num_blocked` of these
-        are blocked: they count only where the drawn token's position is below `blocked_below_position`.
+        """First word of the [MAX_BIAS] token ids of bias; `num_bias` are there, and `num_blocked` of them, which come
+        first, count only where the position of the drawn token is below `blocked_below_position`.
         """
         return len(INTEGER_FIELDS) + len(FLOAT_FIELDS)
 

@@ -2,38 +2,33 @@
 
 import math
 import random
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from limelight.bench.bandwidth import read_bandwidth
 from limelight.bench.figures import WIDTH, Figures, row
+from limelight.bench.products import RATED_FORMATS, SWITCHED_FORMATS, product_rate, switch_over, switch_over_lines
 from limelight.bench.target import BenchmarkFailed
 from limelight.config import EngineConfig
 from limelight.kernels.cpu.library import Library
-from limelight.kernels.cpu.linear import linear, pack_linear
-from limelight.kernels.cpu.recorder import Recorder, RowCount, bound
-from limelight.kernels.cpu.threads import ThreadPool
-from limelight.kernels.interface import LinearSegment, StoredTensor
 from limelight.models.checkpoint import open_checkpoint
 from limelight.models.hub import resolve
 from limelight.models.inspection import inspect_model
 from limelight.models.loaded_model import LoadedModel
-from limelight.models.loading import load_model
+from limelight.models.loading import choose_device, load_model
 from limelight.models.recorded_step_executor import RecordedStepExecutor
 from limelight.progress import Report
 from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step
 
 DECODE_ROWS = (1, 8, 32)
-PREFILL_ROWS = (128, 512)
-PRODUCT_ROWS, PRODUCT_SIZE = 256, 1024
-"""Of the product whose speed is the roof: a matrix of 1 MiB, which stays in the cache."""
-BLOCK_BYTES = {"Q8_0": 34, "Q4_1": 20}
-"""Of 32 weights, in the two formats that the product is timed with."""
+PREFILL_ROWS = (128, 512, 2048)
+"""More than a step takes go in several, one after the other."""
+LONG_REPEATS = 3
+"""Of what takes several steps."""
 SMALL_SHARE = 0.005
+NOT_RECORDED = "this model does not run on the kernels in C here, so there is no recorded pass to time"
 EMBEDDING = "model.embed_tokens.weight"
 
 Pass = list[tuple[str, float]]
@@ -88,39 +83,46 @@ def kernel_figures(
     passed: Callable[[], None],
     loader: Callable[[EngineConfig, Report], LoadedModel] | None = None,
 ) -> Figures:
-    """Times decode steps of 1, 8 and 32 rows and prefills of 128 and 512 tokens, as far as the settings allow them.
+    """Times decode steps of 1, 8 and 32 rows and prefills of 128, 512 and 2,048 tokens, as far as the settings allow
+    them, and products of few rows in both ways.
 
     Args:
         context: tokens before each decoded one.
         repeats: of each step; the fastest counts.
-        passed: called after each kind of step.
+        passed: called after each kind of step, and when the products are timed.
         loader: what loads the model, the usual one unless given.
 
     Raises:
         ModelError: the model cannot be loaded.
         BenchmarkFailed: it does not run on the kernels in C.
     """
+    if config.cpu_kernels == "reference" or choose_device(config.device) != "cpu":
+        raise BenchmarkFailed(NOT_RECORDED)
     model = (loader or load_model)(config, report)
     executor, capacity = model.executor, model.capacity
     if not isinstance(executor, RecordedStepExecutor):
         executor.close()
-        raise BenchmarkFailed("this model does not run on the kernels in C here, so there is no recorded pass to time")
+        raise BenchmarkFailed(NOT_RECORDED)
     try:
         size = model_size(resolve(config.model, config.revision, report), config)
         threads = executor.num_threads
         roofs = [measured_roof(executor.library, threads)]
         context = min(context, capacity.max_model_len - 1)
         timed = []
-        for name, prepare, step, kv_tokens in steps(capacity, context):
+        for name, prepare, run, kv_tokens in steps(capacity, context):
             for before in prepare:
                 executor.submit(before)()
-            fastest = min((executor.profile(step) for _ in range(repeats)), key=total_seconds)
-            seats = tuple(chunk.seat for chunk in step.chunks)
+            times = repeats if len(run) == 1 else min(repeats, LONG_REPEATS)
+            fastest = min((profiled(executor, run) for _ in range(times)), key=total_seconds)
+            chunks = [chunk for step in run for chunk in step.chunks]
+            seats = tuple({chunk.seat for chunk in chunks})
             executor.submit(Step(number=0, chunks=(), released=seats))()
-            num_rows = sum(chunk.num_tokens for chunk in step.chunks)
-            timed.append((name, num_rows, len(step.chunks), kv_tokens, fastest))
+            num_rows, num_sampled = sum(chunk.num_tokens for chunk in chunks), sum(chunk.sample for chunk in chunks)
+            timed.append((name, num_rows, num_sampled, kv_tokens, fastest))
             passed()
         roofs.append(measured_roof(executor.library, threads))
+        switches = [switch_over(executor.library, name) for name in SWITCHED_FORMATS]
+        passed()
     finally:
         executor.close()
     roof = Roof(max(one.bandwidth for one in roofs), max(one.product_rate for one in roofs))
@@ -138,6 +140,7 @@ def kernel_figures(
         "memory_gb_per_second": roof.bandwidth / 1e9,
         "product_gop_per_second": roof.product_rate / 1e9,
         "passes": passes,
+        "switch_overs": [one for one in switches if one is not None],
     }
 
 
@@ -167,13 +170,18 @@ def pass_figures(name: str, num_rows: int, operations: Pass, least_seconds: dict
     }
 
 
+def profiled(executor: RecordedStepExecutor, run: Sequence[Step]) -> Pass:
+    """Operations of all steps, one after the other."""
+    return [operation for step in run for operation in executor.profile(step)]
+
+
 def total_seconds(operations: Pass) -> float:
     """Of all operations together."""
     return sum(seconds for _, seconds in operations)
 
 
-def steps(capacity: Capacity, context: int) -> list[tuple[str, list[Step], Step, int]]:
-    """Name, steps that come before, the step to time, and the tokens whose keys and values it reads.
+def steps(capacity: Capacity, context: int) -> list[tuple[str, list[Step], list[Step], int]]:
+    """Name, steps that come before, the steps to time, and the tokens whose keys and values they read.
 
     A prefill computes with keys and values far longer than it reads them: 0.
     """
@@ -205,18 +213,23 @@ def steps(capacity: Capacity, context: int) -> list[tuple[str, list[Step], Step,
             (
                 f"decode, {rows} row{'s' * (rows > 1)}",
                 before,
-                Step(number=0, chunks=tuple(chunks)),
+                [Step(number=0, chunks=tuple(chunks))],
                 rows * (context + 1),
             )
         )
     for rows in PREFILL_ROWS:
         pages = tuple(range(math.ceil(rows / capacity.page_size)))
-        if rows > min(capacity.max_num_batched_tokens, capacity.max_model_len - 1) or len(pages) > capacity.num_pages:
+        if rows > capacity.max_model_len - 1 or len(pages) > capacity.num_pages:
             continue
-        first = Chunk(seat=0, start=0, num_tokens=rows, token_ids=tokens(rows), new_pages=pages, sample=True)
-        again = Chunk(seat=0, start=0, num_tokens=rows, token_ids=tokens(rows), sample=True)
+        first = Chunk(seat=0, start=0, num_tokens=1, token_ids=tokens(1), new_pages=pages)
         before = [Step(number=0, chunks=(first,), taken=(taken(0, rows),))]
-        found.append((f"prefill, {rows} tokens", before, Step(number=0, chunks=(again,)), 0))
+        run = []
+        for start in range(0, rows, capacity.max_num_batched_tokens):
+            count = min(capacity.max_num_batched_tokens, rows - start)
+            is_last = start + count == rows
+            chunk = Chunk(seat=0, start=start, num_tokens=count, token_ids=tokens(count), sample=is_last)
+            run.append(Step(number=0, chunks=(chunk,)))
+        found.append((f"prefill, {rows:,} tokens", before, run, 0))
     return found
 
 
@@ -235,31 +248,8 @@ def model_size(path: Path, config: EngineConfig) -> ModelSize:
 
 def measured_roof(library: Library, num_threads: int) -> Roof:
     """What all threads together reach now."""
-    rates = [product_rate(library, num_threads, name) for name in BLOCK_BYTES]
+    rates = [product_rate(library, num_threads, name) for name in RATED_FORMATS]
     return Roof(read_bandwidth(num_threads), max(rates))
-
-
-def product_rate(library: Library, num_threads: int, stored_format: str, seconds: float = 0.3) -> float:
-    """Operations per second of the packed int8 product at its best, for as long as `seconds`."""
-    generator = np.random.default_rng(0)
-    shape = (PRODUCT_SIZE, PRODUCT_SIZE // 32, BLOCK_BYTES[stored_format])
-    blocks = generator.integers(0, 60, shape, np.uint8)  # whose first bytes, the scales, are small numbers
-    stored = StoredTensor(stored_format, (PRODUCT_SIZE, PRODUCT_SIZE), blocks.reshape(PRODUCT_SIZE, -1))
-    packed = pack_linear(library, [LinearSegment(weight=stored)])
-    recorder = Recorder(library)
-    rows = RowCount(np.array([PRODUCT_ROWS], np.int32), PRODUCT_ROWS)
-    inputs = bound(rows, generator.standard_normal((PRODUCT_ROWS, PRODUCT_SIZE), np.float32))
-    recorder.keep(linear(recorder, inputs, packed))
-    program, _ = recorder.finish()
-    pool = ThreadPool(library, num_threads)
-    try:
-        best = math.inf
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until:
-            best = min(best, dict(program.profile(pool))["linear"])
-    finally:
-        pool.close()
-    return 2 * PRODUCT_ROWS * PRODUCT_SIZE * PRODUCT_SIZE / best
 
 
 def lines(measured: Figures) -> list[str]:
@@ -283,7 +273,7 @@ def lines(measured: Figures) -> list[str]:
                 named = f"{kind} ({entry['num_operations']})"
                 out.append(_line(named, entry["ms"], entry["share"], entry.get("roofline_share")))
         out.append(_line("others", small, small / each["ms"], None))
-    return out
+    return out + switch_over_lines(measured["switch_overs"])
 
 
 def _line(name: str, milliseconds: float, share: float, of_roof: float | None) -> str:

@@ -121,7 +121,7 @@ async def _latency(options: argparse.Namespace, loader: ModelLoader | None) -> i
     try:
         with progress_bar(options, options.iterations) as bar:
             for number in range(-options.warmup, options.iterations):
-                load = _offline_load(options, options.batch_size, 0, seed=options.seed + number)
+                load = _offline_load(options, options.batch_size, 0, seed=options.seed + options.warmup + number)
                 batch = await generate_all(engine, load)
                 if number >= 0:
                     batches.append(batch)
@@ -208,7 +208,7 @@ def _kernels(options: argparse.Namespace, loader: ModelLoader | None) -> int:
     from limelight.bench import kernels  # imports the models
 
     progress = LoadingProgress()
-    with progress_bar(options, len(kernels.DECODE_ROWS) + len(kernels.PREFILL_ROWS)) as bar:
+    with progress_bar(options, len(kernels.DECODE_ROWS) + len(kernels.PREFILL_ROWS) + 1) as bar:
         try:
             found = kernels.kernel_figures(
                 engine_config(options),

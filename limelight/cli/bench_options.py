@@ -41,11 +41,14 @@ examples:
   limelight bench kernels
   limelight bench kernels ./my-model --context 4096 --max-num-batched-tokens 512 --json -
 
-Times the operations of decode steps with 1, 8 and 32 rows and of prefills with 128 and 512 tokens, each as the fastest
-of --repeats. The roof is measured in the same run, before and after: memory that all threads read, and the int8 product
-of one matrix that stays in the cache. Products take at least the time to read all weights, or to multiply; attention
-that to read what it sees (in a prefill it computes far longer, and has no roof here). On a machine that others use,
-too, the roof may come out too low.
+Times the operations of decode steps with 1, 8 and 32 rows and of prefills with 128, 512 and 2,048 tokens (in several
+steps where --max-num-batched-tokens is less), each as the fastest of --repeats. The roof is measured in the same run,
+before and after: memory that all threads read, and the int8 product of one matrix that stays in the cache. Products
+take at least the time to read all weights, or to multiply; attention that to read what it sees (in a prefill it
+computes far longer, and has no roof here). On a machine that others use, too, the roof may come out too low.
+
+Few rows are multiplied with weights as they are packed, more with weights that are unpacked once for all of them. Up to
+how many rows the first is faster, is fixed; what one thread measures here is printed beside it.
 """
 
 STARTUP_EXAMPLES = """\

@@ -69,7 +69,7 @@ class _KernelsWithoutWeights(CpuKernels):
 
     def pack_linear(self, segments: Sequence[LinearSegment]) -> PackedLinear:
         weights = [segment.weight for segment in segments]
-        parts = tuple(PackedPart(_format(weight), weight.shape[0], 0, NO_BIAS) for weight in weights)
+        parts = tuple(PackedPart(_format(weight), weight.shape[0], 0, NO_BIAS, 0) for weight in weights)
         return PackedLinear(NOTHING, parts, weights[0].shape[1], sum(part.num_outputs for part in parts), "F32")
 
     def pack_embedding(self, table: Any, *, is_head: bool) -> tuple[PackedLinear, PackedLinear | None]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 STORED_FORMATS = packing.STORED_FORMATS
 LINEAR = Function("record_linear", "pppppppiii")
 EMBED = Function("record_embed", "pppppiif")
+ROWS_AS_PACKED = Function("rows_as_packed", "i")
 NO_BIAS = -1
 
 
@@ -32,12 +33,15 @@ class PackedPart(NamedTuple):
     Attributes:
         start: where in the memory its panels begin.
         bias_start: where its biases begin, float32 [num_outputs], or NO_BIAS.
+        rows_as_packed: the most rows that are multiplied with panels as they are; more with unpacked ones, to the same
+            bits.
     """
 
     format: str
     num_outputs: int
     start: int
     bias_start: int
+    rows_as_packed: int
 
 
 class PackedLinear(NamedTuple):
@@ -84,7 +88,8 @@ def pack_linear(
         bias_start = NO_BIAS
         if any(segment.bias is not None for segment in run):
             bias_start, num_bytes = num_bytes, aligned(num_bytes + 4 * num_outputs)
-        parts.append(PackedPart(name, num_outputs, start, bias_start))
+        rows_as_packed = library.call(ROWS_AS_PACKED, FORMATS[name].number)
+        parts.append(PackedPart(name, num_outputs, start, bias_start, rows_as_packed))
     memory = (weight_memory or WeightMemory()).allocate(num_bytes)
     for part, run in zip(parts, runs, strict=True):
         packing.pack_matrix(library, [segment.weight for segment in run], memory[part.start :])

@@ -114,6 +114,19 @@ def test_a_row_gives_the_same_bits_whatever_is_beside_it_and_however_work_is_spl
             np.testing.assert_array_equal(part, whole[-num_rows:])
 
 
+@pytest.mark.parametrize("name", [*QUANTIZED, "F16", "BF16"])
+def test_panels_give_the_same_bits_unpacked_and_as_they_are(library: Library, name: str) -> None:
+    packed = pack(library, stored_matrix(name, 35, 1024, np.random.default_rng(4)))
+    [part] = packed.parts
+    for num_rows in (1, 2, 3, 4, 5, 6, 7, 8, 21):
+        inputs = random_rows(num_rows, 1024)
+        as_packed, unpacked = (
+            multiply(library, inputs, packed._replace(parts=(part._replace(rows_as_packed=limit),)))[0]
+            for limit in (num_rows, num_rows - 1)
+        )
+        np.testing.assert_array_equal(as_packed, unpacked)
+
+
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_segments_of_any_formats_and_sizes_lie_side_by_side(library: Library, data: st.DataObject) -> None:

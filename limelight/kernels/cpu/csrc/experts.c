@@ -17,7 +17,8 @@ typedef struct {
 static PackedMatrix matrix_of(const Matrices *matrices, int64_t expert) {
     return (PackedMatrix){matrices->panels + expert * matrices->bytes,
                           matrices->bias ? matrices->bias + expert * matrices->num_outputs : NULL,
-                          (int32_t)matrices->format, (int32_t)matrices->num_inputs, (int32_t)matrices->num_outputs};
+                          (int32_t)matrices->format, (int32_t)matrices->num_inputs, (int32_t)matrices->num_outputs,
+                          rows_as_packed((int32_t)matrices->format)};
 }
 
 /* Panels [first, last) of a matrix as one of its own. */

@@ -22,8 +22,7 @@ static void multiply_block(const PackedMatrix *matrix, const uint8_t *rows, int6
             target = (float *)(scratch + PANEL_SCRATCH_BYTES);
             stride = PANEL;
         }
-        multiply_panel(matrix->format, matrix->panels + panel * panel_bytes, rows, row_bytes, num_rows,
-                       matrix->num_inputs, target, stride, scratch);
+        multiply_panel(matrix, matrix->panels + panel * panel_bytes, rows, row_bytes, num_rows, target, stride, scratch);
         if (!matrix->bias && count == PANEL) continue;
         for (int32_t row = 0; row < num_rows; row++)
             for (int32_t i = 0; i < count; i++)
@@ -40,6 +39,8 @@ void multiply(const PackedMatrix *matrix, const void *rows, int64_t row_bytes, i
                        out + row * out_stride, out_stride, scratch);
     }
 }
+
+EXPORT int limelight_rows_as_packed(int format) { return rows_as_packed(format); }
 
 typedef struct {
     Operation operation;
@@ -107,7 +108,8 @@ static void run_linear(const Operation *operation, int32_t unit, Worker *worker)
              this->num_outputs, worker->scratch);
 }
 
-/* `parts` are [num_parts, 4]: format, outputs, and where in `memory` the panels and the biases begin (-1: no biases). */
+/* `parts` are [num_parts, 5]: format, outputs, where in `memory` the panels and the biases begin (-1: no biases), and the
+   most rows that are multiplied with panels as they are (`limelight_rows_as_packed` unless both ways are compared). */
 EXPORT int limelight_record_linear(Program *program, const int32_t *num_rows, const float *values,
                                    const uint8_t *quantized, float *out, const uint8_t *memory, const int64_t *parts,
                                    int32_t num_parts, int32_t num_inputs, int32_t num_outputs) {
@@ -116,9 +118,9 @@ EXPORT int limelight_record_linear(Program *program, const int32_t *num_rows, co
     if (!this) return -1;
     *this = (Linear){{"linear", count_linear, run_linear}, num_rows, values, quantized, out, num_inputs, num_outputs,
                      num_parts};
-    for (int32_t i = 0; i < num_parts; i++, parts += 4)
+    for (int32_t i = 0; i < num_parts; i++, parts += 5)
         this->parts[i] = (PackedMatrix){memory + parts[2], parts[3] < 0 ? NULL : (const float *)(memory + parts[3]),
-                                        (int32_t)parts[0], num_inputs, (int32_t)parts[1]};
+                                        (int32_t)parts[0], num_inputs, (int32_t)parts[1], (int32_t)parts[4]};
     const int result = program_append(program, &this->operation, bytes, MULTIPLY_SCRATCH_BYTES);
     free(this);
     return result;

@@ -14,6 +14,7 @@ typedef struct {
     const float *bias;      /* [num_outputs] or NULL */
     int32_t format;
     int32_t num_inputs, num_outputs;
+    int32_t rows_as_packed; /* the most rows that are multiplied with panels as they are; more with unpacked ones */
 } PackedMatrix;
 
 /* What `multiply` needs as scratch. */
@@ -26,6 +27,10 @@ static inline int32_t num_panels(const PackedMatrix *matrix) { return divide_up(
 
 /* Whether rows have to be `quantize_row`'s; otherwise they are floats. */
 static inline int takes_quantized(const PackedMatrix *matrix) { return FORMATS[matrix->format].codes != FLOATS; }
+
+/* The most rows that are multiplied with panels of a format as they are, as `limelight bench kernels` measures it; 0: all
+   rows are multiplied in one way. */
+int32_t rows_as_packed(int32_t format);
 
 /* Rows, `row_bytes` apart, times the outputs of panels [first, last): `out` is where output 0 of row 0 is, and rows of it
    are `out_stride` floats apart. */

@@ -42,16 +42,22 @@ static void multiply_group(const Format *format, const DecodedGroup *decoded, co
     }
 }
 
-static void multiply_panel(int32_t number, const uint8_t *panel, const uint8_t *rows, int64_t row_bytes,
-                           int32_t num_rows, int32_t num_inputs, float *out, int64_t out_stride, uint8_t *scratch) {
-    const Format *format = &FORMATS[number];
+int32_t rows_as_packed(int32_t format) {
+    (void)format;
+    return 0;
+}
+
+static void multiply_panel(const PackedMatrix *matrix, const uint8_t *panel, const uint8_t *rows, int64_t row_bytes,
+                           int32_t num_rows, float *out, int64_t out_stride, uint8_t *scratch) {
+    const Format *format = &FORMATS[matrix->format];
+    const int32_t num_inputs = matrix->num_inputs;
     (void)scratch;
     for (int32_t row = 0; row < num_rows; row++) memset(out + row * out_stride, 0, PANEL * sizeof(float));
     if (format->codes == FLOATS) {
         for (int32_t i = 0; i < num_inputs; i++) {
             float weights[PANEL];
             for (int output = 0; output < PANEL; output++)
-                weights[output] = float_at(number, panel + (int64_t)i * format->panel_bytes, output);
+                weights[output] = float_at(matrix->format, panel + (int64_t)i * format->panel_bytes, output);
             for (int32_t row = 0; row < num_rows; row++) {
                 const float input = ((const float *)(rows + row * row_bytes))[i];
                 float *sums = out + row * out_stride;

@@ -6,27 +6,19 @@
 #ifndef LIMELIGHT_LINEAR_TILE_H
 #define LIMELIGHT_LINEAR_TILE_H
 
+#include "linear_multiplier.h"
+
 #if defined(LIMELIGHT_AVX512)
 #include "linear_avx512.h"
-#define MOST_ROWS 8
 #else
 #include "linear_avx2.h"
-#define MOST_ROWS 6
 #endif
 
-#define FEW_ROWS 4
-#define AHEAD_BYTES 1280 /* how far the reading of a panel is ahead of its use */
 #ifdef LIMELIGHT_EMULATE /* would take minutes to compile */
 #define UNROLL
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-
-/* Steps are groups of 32 inputs, or single inputs of floats. `ahead` is what to fetch into the cache meanwhile, or NULL;
-   if the product `continues`, its sums so far are in `out`. */
-typedef void Tile(const uint8_t *weights, const uint8_t *rows, int64_t row_bytes, int32_t steps, float *out,
-                  int64_t out_stride, int continues, const uint8_t *ahead);
-typedef void Unpack(const uint8_t *panel, int32_t steps, uint8_t *unpacked);
 
 /* Scales and minima of outputs number LANES * vector on, of part `part` of the group of 32 inputs number `step`. `head` is
    what the block has before its codes, `tail` what follows the codes. */
@@ -60,6 +52,16 @@ ALWAYS_INLINE int ahead_bytes(const Format *format) {
 
 ALWAYS_INLINE int has_minima(const Format *format) { return format->quads != 0; }
 
+/* The sums so far, or zeros: what follows is long enough to fetch the lines meanwhile that they will be written to. */
+ALWAYS_INLINE void start_totals(const int num_rows, const float *out, int64_t out_stride, int continues,
+                                vfloat totals[MOST_ROWS][VECTORS]) {
+    UNROLL for (int r = 0; r < num_rows; r++) {
+        if (!continues) __builtin_prefetch(out + r * out_stride, 1);
+        UNROLL for (int v = 0; v < VECTORS; v++)
+            totals[r][v] = continues ? vload(out + r * out_stride + v * LANES) : vset(0.0f);
+    }
+}
+
 ALWAYS_INLINE void code_tile(const Format *format, const int num_rows, const uint8_t *weights, const uint8_t *rows,
                              int64_t row_bytes, int32_t steps, float *out, int64_t out_stride, int continues,
                              const uint8_t *ahead) {
@@ -68,9 +70,7 @@ ALWAYS_INLINE void code_tile(const Format *format, const int num_rows, const uin
     const int step_bytes = code_bytes(format) + tail_bytes;
     const uint8_t *head = NULL;
     vfloat totals[MOST_ROWS][VECTORS];
-    UNROLL for (int r = 0; r < num_rows; r++)
-        UNROLL for (int v = 0; v < VECTORS; v++)
-            totals[r][v] = continues ? vload(out + r * out_stride + v * LANES) : vset(0.0f);
+    start_totals(num_rows, out, out_stride, continues, totals);
     for (int32_t step = 0; step < steps; step++) {
         if (format->block == LARGE_BLOCK && step % 8 == 0) {
             head = weights;
@@ -143,9 +143,7 @@ ALWAYS_INLINE void float_tile(const int format, const int num_rows, const uint8_
                               const uint8_t *ahead) {
     const int step_bytes = format == F32 ? 64 : 32;
     vfloat totals[MOST_ROWS][VECTORS];
-    UNROLL for (int r = 0; r < num_rows; r++)
-        UNROLL for (int v = 0; v < VECTORS; v++)
-            totals[r][v] = continues ? vload(out + r * out_stride + v * LANES) : vset(0.0f);
+    start_totals(num_rows, out, out_stride, continues, totals);
     for (int32_t step = 0; step < steps; step++) {
         vfloat weight[VECTORS];
         UNROLL for (int v = 0; v < VECTORS; v++) weight[v] = load_weights(format, weights, v);

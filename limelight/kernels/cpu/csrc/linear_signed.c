@@ -1,0 +1,13 @@
+/* Products with signed codes: see linear_multiplier.h. */
+#if defined(LIMELIGHT_AVX512) || defined(LIMELIGHT_AVX2)
+#include "linear_instances.h"
+
+DEFINE_MANY(code_tile, &WIDE_FORMATS[WIDE_SIGNED], WIDE_SIGNED)
+DEFINE_CODES(Q8_0)
+DEFINE_CODES(IQ4_NL)
+DEFINE_CODES(IQ4_XS)
+
+DEFINE_MULTIPLIER(Q8_0, WIDE_SIGNED)
+DEFINE_MULTIPLIER(IQ4_NL, WIDE_SIGNED)
+DEFINE_MULTIPLIER(IQ4_XS, WIDE_SIGNED)
+#endif

@@ -46,9 +46,9 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         config, device, native=source.is_native, find=lambda variant: load_library(variant, report)
     )
     precision = choose_precision(config, outline.dtype, kernels)
+    plan = divide_memory(config, source, kernels, precision)
     for note in (*outline.notes, precision_note(config.dtype, precision, outline.dtype)):
         report(Note(note), None)
-    plan = divide_memory(config, source, kernels, precision)
 
     with ThreadPoolExecutor(1, thread_name_prefix="limelight-load") as beside:
         text = beside.submit(_text_side, path, source.gguf_metadata)

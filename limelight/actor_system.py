@@ -22,7 +22,7 @@ from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
-from limelight.config import EngineConfig
+from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
 from limelight.errors import EngineFailed, EngineNotRunning, Overloaded
 from limelight.generation import MAX_CHOICES, GenerationRequest
 from limelight.models.loaded_model import LoadedModel
@@ -180,11 +180,11 @@ class ActorSystem:
 
     async def _own(self, started: "asyncio.Future[None]", loading: anyio.CancelScope) -> None:
         """Load, serve until told to end, take everything down; `started` is resolved in every case."""
-        capacity = self._config.max_num_requests * (MAX_CHOICES + 2) + 2 * self._config.pipeline_depth
+        capacity = self._config.max_num_requests * (MAX_CHOICES + 2) + 2 * MAX_PIPELINE_DEPTH
         scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
         error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
         try:
-            inbox_size = self._config.pipeline_depth + 2 + 2 * self._config.max_loras
+            inbox_size = 2 * MAX_PIPELINE_DEPTH + 2 + 2 * self._config.max_loras
             runner = ModelRunner(Channel("model runner", inbox_size), scheduler_inbox.sender)
             adapters = Adapters(self._config.max_loras, runner.inbox.sender, self._check_going_on)
             try:
@@ -216,7 +216,7 @@ class ActorSystem:
     ) -> None:
         """Run the actors until `stop`, or until one of them dies."""
         config = self._config
-        planner = make_planner(config, model.capacity)
+        planner = make_planner(config, model)
         scheduler = SchedulerActor(scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size)
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
         tokenizer = TokenizerActor(

@@ -10,6 +10,7 @@ from limelight.errors import ConfigError
 DEVICES = ("auto", "cpu", "cuda")
 MAX_SPECULATIVE_TOKENS = 32
 MAX_PROMPT_LOOKUP = 16
+MAX_PIPELINE_DEPTH = 2
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 CPU_KERNELS = ("auto", "avx512", "avx2", "portable", "reference")
 QUANTIZATIONS = ("auto", "none", "int8", "int4")
@@ -46,7 +47,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         adapters: LoRA adapters to load at the start: the name in the API -> a folder as peft writes it, or a hub id.
         max_loras: adapters that may be loaded at once.
         max_lora_rank: an adapter of a larger rank is refused.
-        pipeline_depth: steps in flight, 1 or 2; 2 plans the next step while the device runs this one.
+        pipeline_depth: steps in flight, 1 or 2; 2 plans the next step while the device runs this one. Default: 2 on a
+            GPU, else 1.
+        enable_cuda_graph: on a GPU, capture passes at the start and replay them, which launches a step with two calls.
         num_speculative_tokens: tokens guessed per sequence and step by prompt lookup; 0 switches it off. Pays where
             answers repeat parts of their prompt (code edits, summaries, extraction); never changes the tokens drawn.
         prompt_lookup_max, prompt_lookup_min: how many last tokens must have occurred before, at best and at least.
@@ -75,7 +78,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     adapters: Mapping[str, str] = {}
     max_loras: int = 8
     max_lora_rank: int = 64
-    pipeline_depth: int = 1
+    pipeline_depth: int | None = None
+    enable_cuda_graph: bool = True
     num_speculative_tokens: int = 0
     prompt_lookup_max: int = 4
     prompt_lookup_min: int = 2
@@ -104,7 +108,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"max_num_batched_tokens is {self.max_num_batched_tokens}, below max_num_seqs ({self.max_num_seqs}); "
                 "raise it or lower max_num_seqs, so that every running sequence gets its token in each step"
             )
-        if self.pipeline_depth not in (1, 2):
+        if self.pipeline_depth not in (None, 1, MAX_PIPELINE_DEPTH):
             raise ConfigError(f"pipeline_depth is {self.pipeline_depth}; use 1 or 2")
         _within("num_speculative_tokens", self.num_speculative_tokens, 0, MAX_SPECULATIVE_TOKENS)
         _within("prompt_lookup_max", self.prompt_lookup_max, 1, MAX_PROMPT_LOOKUP)
@@ -140,7 +144,8 @@ class EngineOptions(TypedDict, total=False):
     adapters: Mapping[str, str]
     max_loras: int
     max_lora_rank: int
-    pipeline_depth: int
+    pipeline_depth: int | None
+    enable_cuda_graph: bool
     num_speculative_tokens: int
     prompt_lookup_max: int
     prompt_lookup_min: int

@@ -14,10 +14,9 @@ from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_lookup import Speculation
 from limelight.actors.tokenizer import TokenizerActor
 from limelight.admission import check_token_ids, check_types, with_seed
-from limelight.config import EngineConfig
+from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
 from limelight.generation import GenerationRequest
 from limelight.models.loaded_model import LoadedModel
-from limelight.step import Capacity
 from limelight.telemetry.statistics import EngineStatistics
 
 
@@ -76,7 +75,7 @@ class RunningParts:
         )
 
 
-def make_planner(config: EngineConfig, capacity: Capacity) -> Planner:
+def make_planner(config: EngineConfig, model: LoadedModel) -> Planner:
     """The planner that `config` asks for."""
     speculation = None
     if config.num_speculative_tokens:
@@ -86,8 +85,8 @@ def make_planner(config: EngineConfig, capacity: Capacity) -> Planner:
             shortest=config.prompt_lookup_min,
         )
     return Planner(
-        capacity,
+        model.capacity,
         prefix_caching=config.enable_prefix_caching,
-        pipeline_depth=config.pipeline_depth,
+        pipeline_depth=config.pipeline_depth or (MAX_PIPELINE_DEPTH if model.overlaps_steps else 1),
         speculation=speculation,
     )

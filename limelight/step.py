@@ -74,6 +74,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
         num_drafts: the last so many of `token_ids` are guesses (of a chunk that samples). A token is drawn from each of
             the last `num_drafts + 1` rows; the result holds them up to the first that differs from the guess after its
             row, that one included. Keys and values of wrong guesses stay behind in their slots and are overwritten.
+        masked: for a chunk that samples, `StepExecutor.put_masks` says which tokens it may draw, while the pass runs.
     """
 
     seat: int
@@ -83,6 +84,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     new_pages: tuple[int, ...] = ()
     sample: bool = False
     num_drafts: int = 0
+    masked: bool = False
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +121,10 @@ class Sampled(msgspec.Struct, frozen=True):
     failure: str | None = None
 
 
+TokenMasks = Mapping[int, bytes]
+"""By the number of a masked chunk in its step, for each of its sampled rows one after the other, the tokens that it may
+draw: token t is bit t % 8 of byte t // 8, and a row takes whole words of four bytes."""
+
 StepResult = tuple[Sampled | None, ...]
 """One entry per chunk of the step, in order; None where the chunk does not sample."""
 
@@ -133,6 +139,17 @@ class StepExecutor(Protocol):
 
         Raises:
             Exception: anything raised here or by the returned function fails this step only.
+        """
+        ...
+
+    def put_masks(self, step_number: int, masks: TokenMasks) -> None:
+        """Let the step that was submitted last, which has masked chunks, draw. Called once for each such step, before
+        another is submitted and before it is waited for; or not at all, when the step is given up.
+
+        A chunk that is left out draws from all tokens: its sequence has ended, and nobody wants the token.
+
+        Raises:
+            Exception: as `submit`; the step has failed.
         """
         ...
 

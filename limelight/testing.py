@@ -16,11 +16,23 @@ from limelight.engine import Engine, ModelLoader, Report
 from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt
 from limelight.models.loaded_model import AdapterWeights, LoadedModel
-from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, SeatSampling, SeatTaken, Step, StepResult
+from limelight.step import (
+    Capacity,
+    Chunk,
+    Sampled,
+    SampledLogprobs,
+    SeatSampling,
+    SeatTaken,
+    Step,
+    StepResult,
+    TokenMasks,
+)
 
 END = 256
 BEGIN = 257
 VOCAB_SIZE = 258
+MASK_BYTES = 36
+"""A bit per token, in whole words of four bytes."""
 _SPECIAL = {END: b"<|end|>", BEGIN: b"<|begin|>"}
 
 
@@ -166,6 +178,18 @@ class ScriptedAdapters:
         del self.loaded[adapter]
 
 
+@dataclass(slots=True)
+class _Undrawn:
+    """A step that waits for masks, or did."""
+
+    step: Step
+    result: StepResult | None = None
+
+    def read(self) -> StepResult:
+        assert self.result is not None, "nobody waits for a step whose masks have not come"
+        return self.result
+
+
 class ScriptedExecutor:
     """A `StepExecutor` whose pages hold token ids instead of keys and values, so that any mix-up of pages shows.
 
@@ -183,6 +207,7 @@ class ScriptedExecutor:
         self._seats: dict[int, _Seat] = {}
         self._slots: dict[int, tuple[int | None, int]] = {}
         self.adapters = ScriptedAdapters()
+        self._undrawn: _Undrawn | None = None
         self._closed = threading.Event()
 
     def submit(self, step: Step) -> Callable[[], StepResult]:
@@ -199,8 +224,21 @@ class ScriptedExecutor:
             self._closed.wait(self._step_seconds)
         for chunk in step.chunks:
             self._write(chunk)
+        if any(chunk.masked for chunk in step.chunks):
+            self._undrawn = undrawn = _Undrawn(step)
+            return undrawn.read
         result = tuple(self._sample(chunk) if chunk.sample else None for chunk in step.chunks)
         return lambda: result
+
+    def put_masks(self, step_number: int, masks: TokenMasks) -> None:
+        """Draw the tokens of the last step: what a mask does not allow becomes the first token that it does."""
+        undrawn, self._undrawn = self._undrawn, None
+        assert undrawn is not None, "a step with masked chunks came before"
+        assert undrawn.step.number == step_number, "masks are those of the last step"
+        undrawn.result = tuple(
+            self._sample(chunk, masks.get(number)) if chunk.sample else None
+            for number, chunk in enumerate(undrawn.step.chunks)
+        )
 
     def close(self) -> None:
         """End a delay in progress."""
@@ -221,24 +259,26 @@ class ScriptedExecutor:
         for offset, token_id in enumerate(token_ids):
             self._slots[self._slot(seat, chunk.start + offset)] = (seat.adapter, token_id)
 
-    def _sample(self, chunk: Chunk) -> Sampled:
+    def _sample(self, chunk: Chunk, mask: bytes | None = None) -> Sampled:
         """One token, and more while they agree with the chunk's guesses."""
         end = chunk.start + chunk.num_tokens
         guesses = chunk.token_ids[-chunk.num_drafts :] if chunk.num_drafts and chunk.token_ids else ()
-        drawn = [self._draw(chunk.seat, end - len(guesses))]
+        drawn = [self._draw(chunk.seat, end - len(guesses), _allowed(mask, 0))]
         for number, guess in enumerate(guesses, start=1):
             if drawn[-1].token_ids != (guess,):
                 break
-            drawn.append(self._draw(chunk.seat, end - len(guesses) + number))
+            drawn.append(self._draw(chunk.seat, end - len(guesses) + number, _allowed(mask, number)))
         logprobs = [entry for sampled in drawn for entry in sampled.logprobs or ()]
         return Sampled(tuple(sampled.token_ids[0] for sampled in drawn), tuple(logprobs) or None)
 
-    def _draw(self, seat_number: int, position: int) -> Sampled:
+    def _draw(self, seat_number: int, position: int, allowed: Sequence[int]) -> Sampled:
         seat = self._seats[seat_number]
         forced = self._forced(seat.sampling)
         token_id = self._script(Turn(seat, position, self._read)) if forced is None else forced
         if token_id in seat.sampling.blocked_token_ids and position < seat.sampling.blocked_below_position:
             token_id = ord("_")
+        if token_id not in allowed:
+            token_id = allowed[0]
         seat.last_token = token_id
         num_logprobs = seat.sampling.num_logprobs
         if num_logprobs is None:
@@ -318,6 +358,14 @@ def scripted_engine(
 def _answer(answer: str | bytes) -> Callable[[Turn], int]:
     token_ids = [*(answer.encode() if isinstance(answer, str) else answer), END]
     return lambda turn: token_ids[min(turn.number, len(token_ids) - 1)]
+
+
+def _allowed(mask: bytes | None, row: int) -> Sequence[int]:
+    """Tokens that row number `row` of a masked chunk may draw."""
+    if mask is None:
+        return range(VOCAB_SIZE)
+    bits = int.from_bytes(mask[row * MASK_BYTES : (row + 1) * MASK_BYTES], "little")
+    return [token_id for token_id in range(VOCAB_SIZE) if bits >> token_id & 1]
 
 
 def _plain_text(content: object) -> str:

@@ -8,7 +8,7 @@ from limelight.actors.channel import Sender
 from limelight.errors import LimelightError
 from limelight.generation import FinishReason, Prompt, SamplingParams
 from limelight.models.loaded_model import AdapterWeights
-from limelight.step import SampledLogprobs, Step, StepResult
+from limelight.step import SampledLogprobs, Step, StepResult, TokenMasks
 
 # ---- to the tokenizer
 
@@ -86,6 +86,17 @@ class DeviceLost(msgspec.Struct, frozen=True):
     error: BaseException
 
 
+class Masks(msgspec.Struct, frozen=True):
+    """What the masked chunks of step `number` may draw, or why that cannot be said, which fails the step.
+
+    Each step with masked chunks gets exactly one, before or after it was told, whatever has become of its sequences:
+    those that have ended are left out. Later steps wait for it.
+    """
+
+    number: int
+    masks: TokenMasks | Exception
+
+
 class PutAdapter(msgspec.Struct, frozen=True):
     """Let later steps use an adapter. `answer` is called on the loop, once, with the error or None."""
 
@@ -101,7 +112,7 @@ class DropAdapter(msgspec.Struct, frozen=True):
     answer: Callable[[Exception | None], None]
 
 
-ToModelRunner = Step | DeviceLost | PutAdapter | DropAdapter
+ToModelRunner = Step | Masks | DeviceLost | PutAdapter | DropAdapter
 
 # ---- to a request
 

@@ -14,12 +14,14 @@ from limelight.actors.channel import Channel, Sender
 from limelight.actors.messages import (
     DeviceLost,
     DropAdapter,
+    Masks,
     PutAdapter,
     StepDone,
     StepFailed,
     ToModelRunner,
     ToScheduler,
 )
+from limelight.actors.step_order import StepOrder
 from limelight.actors.worker_thread import WorkerThreads, post
 from limelight.errors import EngineFailed
 from limelight.models.loaded_model import AdapterLoader, LoadedModel
@@ -35,7 +37,7 @@ class ModelRunner:
     `Exception`, ends the actor; any other error fails its step only.
 
     Args:
-        inbox: at most the steps in flight, one `DeviceLost`, and two messages for each adapter.
+        inbox: at most the steps in flight and their masks, one `DeviceLost`, and two messages for each adapter.
         scheduler: who is told.
 
     Raises:
@@ -48,7 +50,8 @@ class ModelRunner:
         self.inbox = inbox
         self._scheduler = scheduler
         self._loop = asyncio.get_running_loop()
-        self._executor: StepExecutor | None = None  # this one and the next are used on the submit thread only
+        self._executor: StepExecutor | None = None  # this one and the next two are used on the submit thread only
+        self._order: StepOrder | None = None
         self._adapters: AdapterLoader | None = None
         self._submit_thread = WorkerThreads("limelight-submit")
         try:
@@ -76,7 +79,7 @@ class ModelRunner:
         while True:
             for message in await self.inbox.drain():
                 match message:
-                    case Step():
+                    case Step() | Masks():
                         self._submit_thread.put(partial(self._submit, message))
                     case PutAdapter() | DropAdapter():
                         self._submit_thread.put(partial(self._change_adapters, message))
@@ -95,10 +98,15 @@ class ModelRunner:
     def _load(self, loader: Callable[[], LoadedModel]) -> LoadedModel:
         model = loader()
         self._executor = model.executor
+        self._order = StepOrder(model.executor, self._put_completion)
         self._adapters = model.adapters
         return model
 
     def _change_adapters(self, message: PutAdapter | DropAdapter) -> None:
+        assert self._order is not None, "load comes before the first adapter"
+        self._order.call(partial(self._change_adapters_now, message))
+
+    def _change_adapters_now(self, message: PutAdapter | DropAdapter) -> None:
         assert self._adapters is not None, "adapters are read by the model that takes them"
         error: Exception | None = None
         try:
@@ -110,20 +118,21 @@ class ModelRunner:
             error = own_error
         post(self._loop, message.answer, error)
 
-    def _submit(self, step: Step) -> None:
-        started = time.perf_counter()
-        assert self._executor is not None, "load comes before the first step"
-        try:
-            wait = self._executor.submit(step)
-        except BaseException as error:  # noqa: BLE001 - where a step runs
-            wait = partial(_reraise, error)
+    def _submit(self, message: Step | Masks) -> None:
+        assert self._order is not None, "load comes before the first step"
+        if isinstance(message, Step):
+            self._order.submit(message)
+        else:
+            self._order.put_masks(message)
+
+    def _put_completion(self, number: int, wait: Callable[[], StepResult], started: float) -> None:
         # Failures take the same way as results, so that they are reported in the order of the steps.
-        self._completion_thread.put(partial(self._complete, step.number, wait, started))
+        self._completion_thread.put(partial(self._complete, number, wait, started))
 
     def _close_executor(self) -> None:
         self._completion_thread.end()
         self._completion_thread.join()
-        executor, self._executor, self._adapters = self._executor, None, None
+        executor, self._executor, self._order, self._adapters = self._executor, None, None, None
         if executor is None:
             return
         try:
@@ -144,7 +153,3 @@ class ModelRunner:
             post(self._loop, self.inbox.sender.tell, DeviceLost(error))
         else:
             post(self._loop, self._scheduler.tell, StepDone(number, result, time.perf_counter() - started))
-
-
-def _reraise(error: BaseException) -> StepResult:
-    raise error

@@ -90,6 +90,14 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         help="compute every prompt afresh instead of sharing equal beginnings",
     )
     group.add_argument(
+        "--no-cuda-graph",
+        action="store_false",
+        dest="enable_cuda_graph",
+        default=None,
+        help="on a GPU, launch each kernel of a step by itself instead of replaying captured passes: starts sooner, "
+        "takes less memory, decodes slower",
+    )
+    group.add_argument(
         "--num-speculative-tokens",
         type=int,
         default=0,

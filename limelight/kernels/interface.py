@@ -172,6 +172,7 @@ class SamplingBatch(msgspec.Struct, frozen=True, kw_only=True):
         penalty_rows: [penalised] int64, the rows that the next two describe.
         prompt_mask, output_counts: [penalised, vocab], bool and int32.
         num_logprobs: the largest number of best tokens any row wants, or None if no row wants log-probabilities.
+        allowed: [sampled, vocab] bool, tokens that a row may draw, or None for all.
     """
 
     temperature: Tensor
@@ -190,6 +191,7 @@ class SamplingBatch(msgspec.Struct, frozen=True, kw_only=True):
     prompt_mask: Tensor | None
     output_counts: Tensor | None
     num_logprobs: int | None
+    allowed: Tensor | None = None
 
 
 class SampledTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -399,8 +401,8 @@ class Kernels(Protocol):
         """Draw a token per row of `logits` [sampled, vocab] float32, which may be overwritten. `batch` is a
         `SamplingBatch` and the result `SampledTokens`, or what stands for them in a recording.
 
-        Log-probabilities are those of the logits as given. Then, in this order: penalties, bias, and for rows with a
-        temperature: temperature, top_k, top_p (over what top_k left), min_p, draw. Tokens equal to the last one that a
-        cut keeps are kept too. A row whose tokens are all blocked draws token 0.
+        Log-probabilities are those of the logits as given. Then, in this order: penalties, bias, masks, and for rows
+        with a temperature: temperature, top_k, top_p (over what top_k left), min_p, draw. Tokens equal to the last one
+        that a cut keeps are kept too. A row whose tokens are all blocked draws token 0.
         """
         ...

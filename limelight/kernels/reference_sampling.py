@@ -25,6 +25,8 @@ def sample(logits: Tensor, batch: SamplingBatch) -> SampledTokens:
         _penalise(logits, batch, batch.prompt_mask, batch.output_counts)
     if batch.bias_rows.numel():
         logits.index_put_((batch.bias_rows, batch.bias_token_ids), batch.bias_values, accumulate=True)
+    if batch.allowed is not None:
+        logits.masked_fill_(~batch.allowed, -torch.inf)
 
     random = (batch.temperature > 0).nonzero().squeeze(1)
     if random.numel() == 0:

@@ -111,6 +111,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         eos_token_ids: the model's end-of-sequence tokens.
         memory_plan: lines for people: weights, KV pool, tokens, concurrency at given lengths.
         adapters: loads LoRA adapters; None for a model that takes none.
+        overlaps_steps: steps run while the host does other things, so that two of them belong in flight.
     """
 
     name: str
@@ -122,3 +123,4 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     defaults: SamplingDefaults = SamplingDefaults()
     memory_plan: str = ""
     adapters: AdapterLoader | None = None
+    overlaps_steps: bool = False

@@ -20,7 +20,7 @@ from limelight.models.lora.recorded_adapters import RecordedAdapters
 from limelight.models.recorded_pass import RecordableModel, RecordedPass, record_pass
 from limelight.models.recorded_sampling import RecordedSamplingSeats
 from limelight.models.recorded_seats import RecordedSeats
-from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, Step, StepResult
+from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, Step, StepResult, TokenMasks
 
 if TYPE_CHECKING:
     from limelight.models.lora.adapter_file import AdapterWeights
@@ -97,6 +97,8 @@ class RecordedStepExecutor:
             MemoryError: the threads' working memory cannot be had.
             RuntimeError: `close` has been called.
         """
+        if any(chunk.masked for chunk in step.chunks):
+            raise ValueError(f"step {step.number} has masked chunks, which the kernels in C do not draw")
         self._apply_deltas(step)
         if not step.chunks:
             return tuple
@@ -107,6 +109,14 @@ class RecordedStepExecutor:
         drawn = iter(self._read(step.number, recorded.sampled, drawing, wanted))
         result = tuple([next(drawn) if chunk.sample else None for chunk in step.chunks])
         return lambda: result
+
+    def put_masks(self, step_number: int, masks: TokenMasks) -> None:
+        """No step waits for masks.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"step {step_number} does not wait for masks")
 
     def profile(self, step: Step) -> list[tuple[str, float]]:
         """Run a step, one operation after the other; name of each, and the seconds that it took. Nothing is drawn from

@@ -5,8 +5,10 @@ own positions, and keeping what agrees. So a sequence draws the same tokens with
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -85,8 +87,12 @@ class Sampler:
         self._seats = seats
         self._settings = settings
 
-    def draw(self, step_number: int, logits: Tensor, chunks: list[Chunk]) -> Drawn:
-        """Draw one token per sampling chunk and guess; `logits` [sampled, vocab] float32 are in their order."""
+    def draw(self, step_number: int, logits: Tensor, chunks: Sequence[Chunk], allowed: Tensor | None = None) -> Drawn:
+        """Draw one token per sampling chunk and guess; `logits` [sampled, vocab] float32 are in their order.
+
+        Args:
+            allowed: [sampled, vocab] bool, tokens that a row may draw; None: all.
+        """
         rows = [
             (chunk.seat, chunk.start + chunk.num_tokens - behind)
             for chunk in chunks
@@ -94,6 +100,7 @@ class Sampler:
         ]
         seats_of_rows = [seat for seat, _ in rows]
         batch = self._settings.gather(seats_of_rows, [position for _, position in rows])
+        batch = msgspec.structs.replace(batch, allowed=allowed)
         best_logits = logits.amax(-1)
         tokens = self._kernels.sample(logits, batch)
         seats = [chunk.seat for chunk in chunks]
@@ -113,7 +120,7 @@ class Sampler:
         )
 
 
-def _accept(token_ids: Tensor, chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
+def _accept(token_ids: Tensor, chunks: Sequence[Chunk]) -> tuple[Tensor, Tensor]:
     """How far each chunk's guesses agree with what was drawn, and the last token that counts: both [chunks] int64.
 
     Args:

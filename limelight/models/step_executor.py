@@ -4,9 +4,11 @@ Nothing global of torch is touched: gradients are off inside `submit` alone.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from limelight.kernels.interface import Kernels
 from limelight.models.forward_batch import Model
@@ -15,7 +17,8 @@ from limelight.models.lora.adapter_file import AdapterWeights
 from limelight.models.sampler import Drawn, Sampler
 from limelight.models.sampling_seats import SamplingSeats
 from limelight.models.seats import Seats
-from limelight.step import Capacity, Step, StepResult
+from limelight.models.token_masks import allowed_tokens
+from limelight.step import Capacity, Step, StepResult, TokenMasks
 
 
 class TorchStepExecutor:
@@ -44,6 +47,8 @@ class TorchStepExecutor:
             self._seats = Seats(capacity.num_seats, max_pages, capacity.page_size, kernels.device)
             self._sampling = SamplingSeats(capacity.num_seats, capacity.vocab_size, kernels.device)
         self._sampler = Sampler(kernels, self._seats, self._sampling)
+        self._vocab_size = capacity.vocab_size
+        self._undrawn: _Undrawn | None = None
 
     @torch.inference_mode()
     def submit(self, step: Step) -> Callable[[], StepResult]:
@@ -55,19 +60,38 @@ class TorchStepExecutor:
         """
         if self._model is None:
             raise RuntimeError(f"step {step.number} was submitted after close()")
+        self._undrawn = None
         self._apply_deltas(step)
         if not step.chunks:
             return tuple
         batch = build_forward_batch(step.chunks, self._seats, self._page_size, self._kernels, self._adapters)
         logits = self._model.forward(batch, self._kv)
         sampling = [chunk for chunk in step.chunks if chunk.sample]
+        if any(chunk.masked for chunk in sampling):
+            self._undrawn = undrawn = _Undrawn(step, logits)
+            return undrawn.read
         drawn = self._sampler.draw(step.number, logits, sampling) if sampling else None
         return lambda: _in_chunk_order(step, drawn)
+
+    @torch.inference_mode()
+    def put_masks(self, step_number: int, masks: TokenMasks) -> None:
+        """Draw the tokens of the last step.
+
+        Raises:
+            ValueError: a mask has the wrong size, or no such step waits for masks.
+        """
+        undrawn, self._undrawn = self._undrawn, None
+        if undrawn is None or undrawn.step.number != step_number:
+            raise ValueError(f"step {step_number} does not wait for masks")
+        allowed = allowed_tokens(undrawn.step.chunks, masks, self._vocab_size).to(self._kernels.device)
+        sampling = [chunk for chunk in undrawn.step.chunks if chunk.sample]
+        undrawn.drawn = self._sampler.draw(step_number, undrawn.logits, sampling, allowed)
 
     def close(self) -> None:
         """Let go of weights and pages."""
         self._model = None
         self._kv = None
+        self._undrawn = None
         self._adapters = {}
 
     def _apply_deltas(self, step: Step) -> None:
@@ -79,6 +103,20 @@ class TorchStepExecutor:
         for taken in step.taken:
             self._seats.adapters[taken.seat] = taken.adapter
         self._seats.append_pages(step.chunks)
+
+
+@dataclass(slots=True)
+class _Undrawn:
+    """A step whose masks have not come, or had not when it was submitted."""
+
+    step: Step
+    logits: Tensor
+    drawn: Drawn | None = None
+
+    def read(self) -> StepResult:
+        if self.drawn is None:
+            raise RuntimeError(f"step {self.step.number} was given up while its masks were missing")
+        return _in_chunk_order(self.step, self.drawn)
 
 
 def _in_chunk_order(step: Step, drawn: Drawn | None) -> StepResult:

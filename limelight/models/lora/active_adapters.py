@@ -8,7 +8,7 @@ from torch import Tensor
 
 from limelight.kernels.interface import Kernels, LowRank, LowRankRows, Rows
 from limelight.models.lora.adapter_file import AdapterWeights
-from limelight.models.lora.row_groups import group_rows
+from limelight.models.lora.row_groups import RowGroup, group_rows
 from limelight.step import Chunk
 
 
@@ -51,11 +51,7 @@ def active_adapters(
     Raises:
         ValueError: a seat's adapter is not loaded.
     """
-    own = [adapter_of_seat[chunk.seat] for chunk in chunks]
-    for chunk, adapter in zip(chunks, own, strict=True):
-        if adapter is not None and adapter not in weights:
-            raise ValueError(f"seat {chunk.seat} runs with adapter {adapter}; the loaded ones are {sorted(weights)}")
-    groups = group_rows(chunks, own, sample_rows)
+    groups = adapter_groups(chunks, adapter_of_seat, sample_rows, weights)
     if not groups:
         return None, None
     device = kernels.device
@@ -73,6 +69,24 @@ def active_adapters(
             ],
         ),
     )
+
+
+def adapter_groups(
+    chunks: Sequence[Chunk],
+    adapter_of_seat: Sequence[int | None],
+    sample_rows: Sequence[int],
+    weights: Mapping[int, AdapterWeights],
+) -> tuple[RowGroup, ...]:
+    """The rows of each adapter of `chunks`; none for the base model alone.
+
+    Raises:
+        ValueError: a seat's adapter is not loaded.
+    """
+    own = [adapter_of_seat[chunk.seat] for chunk in chunks]
+    for chunk, adapter in zip(chunks, own, strict=True):
+        if adapter is not None and adapter not in weights:
+            raise ValueError(f"seat {chunk.seat} runs with adapter {adapter}; the loaded ones are {sorted(weights)}")
+    return group_rows(chunks, own, sample_rows)
 
 
 def _index(rows: tuple[int, ...] | None, device: str) -> Tensor | None:

@@ -1,0 +1,174 @@
+"""Gives the parts of a step to the device, in order: deltas, layers, masks, head and draw, the way back. Never waits.
+
+What no captured pass holds, what has adapters, and the head of rows that want log-probabilities run uncaptured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from limelight.kernels.cuda_graph import Buckets, CaptureCost, PassKind, capture, sequence_buckets, token_buckets
+from limelight.kernels.device import Device
+from limelight.kernels.step_kernels import StepKernels
+from limelight.models.captured.adapter_rows import AdapterRows
+from limelight.models.captured.buffers import StepBuffers
+from limelight.models.captured.log_probabilities import row_words, write_logprobs
+from limelight.models.captured.passes import Passes
+from limelight.models.captured.seat_mirror import SeatChange
+from limelight.models.captured.seat_settings import starting_counts
+from limelight.models.captured.slots import Slot
+from limelight.models.captured.step_content import StepContent
+from limelight.models.token_masks import check_mask
+from limelight.step import SeatTaken, TokenMasks
+
+LARGEST_CAPTURED_TOKENS = 8192
+"""Steps of more rows run uncaptured: launching is nothing beside what they compute."""
+EVERY_TOKEN = -1
+
+
+class Launcher:
+    """The device's side of an executor."""
+
+    def __init__(self, device: Device, kernels: StepKernels, passes: Passes, buffers: StepBuffers) -> None:
+        self._device = device
+        self._kernels = kernels
+        self._passes = passes
+        self._buffers = buffers
+        self._decodes, self._mixed, self._drawing = [Buckets(kind) for kind in self._kinds()]
+
+    def capture(self, report: Callable[[float], None]) -> CaptureCost:
+        """Capture the passes that most steps need; before the first step.
+
+        Raises:
+            OutOfMemory: there is not enough memory for them.
+        """
+        (self._decodes, self._mixed, self._drawing), cost = capture(self._device, self._kinds(), report)
+        return cost
+
+    def change_seats(self, slot: Slot, change: SeatChange) -> None:
+        """Deltas of a step that has nothing else."""
+        self._count(slot, change.counted)
+        self._patch_in_rounds(slot, change, 0)
+
+    def run_layers(self, slot: Slot, change: SeatChange, content: StepContent, adapted: AdapterRows | None) -> None:
+        """Deltas and layers. Later steps rely on the deltas, also where there is no memory for the layers."""
+        self._count(slot, change.counted)
+        num_left = self._patch_in_rounds(slot, change, self._buffers.limits.patches)
+        num_words = slot.host.write(content)
+        first = len(change.addresses) - num_left
+        slot.host.write_patches(change.addresses[first:], change.values[first:])
+        self._upload(slot.words, num_words)
+        buckets, size = (self._decodes, content.num_chunks) if content.only_decodes else (self._mixed, content.num_rows)
+        graph = None if adapted else buckets.graph(size)
+        if graph is not None:
+            graph.replay()
+            return
+        self._device.run(self._passes.patch)
+        if adapted is not None:
+            pinned = slot.adapter_rows.get(len(adapted.words))
+            pinned.numpy()[:] = adapted.words
+            self._device.run(partial(_copy, self._buffers.adapter_rows[: len(pinned)], pinned))
+        self._device.run(partial(self._uncaptured_body, content, adapted))
+
+    def put_masks(self, slot: Slot, content: StepContent, masks: TokenMasks) -> None:
+        """Masks of the step's masked rows.
+
+        Raises:
+            ValueError: a mask has another size than its rows need.
+        """
+        width = self._buffers.allowed.shape[1]
+        num_rows = sum(content.masked.values())
+        pinned = slot.masks.get(num_rows * width)
+        words = pinned.numpy().reshape(num_rows, width)
+        first = 0
+        for number, chunk_rows in content.masked.items():
+            mask, rows = masks.get(number), words[first : first + chunk_rows]
+            if mask is None:
+                rows.fill(EVERY_TOKEN)
+            else:
+                check_mask(number, mask, rows.nbytes)
+                rows[:] = np.frombuffer(mask, np.int32).reshape(rows.shape)
+            first += chunk_rows
+        self._device.run(partial(_copy, self._buffers.allowed[:num_rows], pinned.view(num_rows, width)))
+
+    def run_head(self, slot: Slot, content: StepContent, adapted: AdapterRows | None, num_logprobs: int | None) -> None:
+        """Head, draw, and the way back.
+
+        Args:
+            num_logprobs: best tokens whose log-probabilities go back, too; None for no log-probabilities.
+        """
+        num_sampled = content.num_sampled
+        if not num_sampled:
+            return
+        graph = None if adapted or num_logprobs is not None else self._drawing.graph(num_sampled)
+        if graph is not None:
+            graph.replay()
+        else:
+            target = None
+            if num_logprobs is not None:
+                target = slot.logprobs.get(num_sampled * row_words(num_logprobs))
+            self._device.run(partial(self._uncaptured_head, num_sampled, adapted, num_logprobs, target))
+        self._device.run(partial(_copy, slot.drawn.words, self._buffers.drawn.words))
+
+    # ---- on the device
+
+    def _uncaptured_body(self, content: StepContent, adapted: AdapterRows | None) -> None:
+        self._passes.body(
+            content.num_rows,
+            content.num_chunks,
+            only_decodes=content.only_decodes,
+            adapters=None if adapted is None else adapted.on(self._kernels, self._buffers.adapter_rows)[0],
+        )
+
+    def _uncaptured_head(
+        self, num_sampled: int, adapted: AdapterRows | None, num_logprobs: int | None, target: Tensor | None
+    ) -> None:
+        adapters = None if adapted is None else adapted.on(self._kernels, self._buffers.adapter_rows)[1]
+        logits = self._passes.head(num_sampled, adapters)
+        if num_logprobs is not None and target is not None:
+            write_logprobs(logits, self._buffers.drawn.token_ids[:num_sampled], num_logprobs, target)
+
+    # ---- deltas
+
+    def _count(self, slot: Slot, counted: Sequence[SeatTaken]) -> None:
+        """Start the counts of seats with penalties. They are read by `draw` alone."""
+        table = self._buffers.seats.counts
+        for number, taken in enumerate(counted):
+            pinned = slot.counts(number, table.shape[1])
+            starting_counts(taken, pinned.numpy())
+            self._device.run(partial(_copy, table[taken.seat], pinned))
+
+    def _patch_in_rounds(self, slot: Slot, change: SeatChange, num_left: int) -> int:
+        """Write patches until at most `num_left` are left; how many are."""
+        size = self._buffers.limits.patches
+        total = len(change.addresses)
+        first = number = 0
+        while total - first > num_left:
+            words, host = slot.round(number)
+            end = min(first + size, total)
+            num_words = host.write_nothing_but_patches(change.addresses[first:end], change.values[first:end])
+            self._upload(words, num_words)
+            self._device.run(self._passes.patch)
+            first, number = end, number + 1
+        return total - first
+
+    def _upload(self, words: Tensor, num_words: int) -> None:
+        self._device.run(partial(_copy, self._buffers.step.words[:num_words], words[:num_words]))
+
+    def _kinds(self) -> tuple[PassKind, PassKind, PassKind]:
+        limits, passes = self._buffers.limits, self._passes
+        return (
+            PassKind("decode", sequence_buckets(limits.chunks), passes.decodes),
+            PassKind("mixed", token_buckets(min(limits.rows, LARGEST_CAPTURED_TOKENS)), passes.mixed),
+            PassKind("draw", sequence_buckets(limits.sampled), passes.drawing),
+        )
+
+
+@torch.inference_mode()
+def _copy(target: Tensor, source: Tensor) -> None:
+    target.copy_(source, non_blocking=True)

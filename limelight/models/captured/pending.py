@@ -1,0 +1,123 @@
+"""A step that has been submitted, and its result once the device is through."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from limelight.models.captured.log_probabilities import cut, read_logprobs, row_words
+from limelight.models.captured.slots import Slot
+from limelight.models.captured.step_content import StepContent
+from limelight.models.drawing import not_finite
+from limelight.step import Sampled, Step, StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the chunks that draw are owed.
+
+    Attributes:
+        num_logprobs: per such chunk what its seat asked for.
+        most_logprobs: the most of these, within the vocabulary; None if no seat asked.
+        refused: per such chunk why its sequence cannot be served, or None.
+    """
+
+    num_logprobs: Sequence[int | None]
+    most_logprobs: int | None
+    refused: Sequence[str | None]
+
+
+class PendingStep:
+    """Reads the result of a step from its slot, once, before the slot is used again.
+
+    Whoever needs it first waits: the completion thread for the result, or the submit thread for the slot.
+    """
+
+    def __init__(self, step: Step, content: StepContent, slot: Slot, wanted: Wanted) -> None:
+        self._step = step
+        self._content = content
+        self._slot = slot
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        self._result: StepResult | None = None
+        self._error: Exception | None = None
+
+    def result(self) -> StepResult:
+        """Wait for the device; the result of the step.
+
+        Raises:
+            EngineFailed: the device has failed for good.
+        """
+        self.collect()
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def give_up(self) -> None:
+        """The step will not be drawn."""
+        with self._lock:
+            self._error = RuntimeError(f"step {self._step.number} was given up while its masks were missing")
+
+    def collect(self) -> None:
+        """Wait for the device and keep the result, or the error."""
+        with self._lock:
+            if self._result is not None or self._error is not None:
+                return
+            try:
+                self._slot.event.wait()
+                self._result = self._read()
+            except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+                self._error = error
+            self._slot.kept = None
+
+    def _read(self) -> StepResult:
+        drawn = iter(self._drawn())
+        return tuple([next(drawn) if chunk.sample else None for chunk in self._step.chunks])
+
+    def _drawn(self) -> list[Sampled]:
+        content, wanted, num_sampled = self._content, self._wanted, self._content.num_sampled
+        if not num_sampled:
+            return []
+        token_ids = self._slot.drawn.token_ids[:num_sampled].tolist()
+        best_logits = self._slot.drawn.best_logits[:num_sampled].numpy()
+        if (
+            num_sampled == content.num_drawing
+            and wanted.most_logprobs is None
+            and not any(wanted.refused)
+            and np.isfinite(best_logits).all()
+        ):
+            return [Sampled((token_id,)) for token_id in token_ids]
+        return self._drawn_with_all(token_ids, best_logits.tolist())
+
+    def _drawn_with_all(self, token_ids: list[int], best_logits: list[float]) -> list[Sampled]:
+        """With guesses, log-probabilities and failures.
+
+        A chunk with a row whose logits are NaN or infinite is a failure of its own: an adapter with enormous weights,
+        or a prompt that overflows a narrow dtype, is no matter of the other rows.
+        """
+        content, wanted = self._content, self._wanted
+        accepted = self._slot.drawn.num_accepted[: content.num_drawing].tolist()
+        logprobs = []
+        if wanted.most_logprobs is not None:
+            num_words = content.num_sampled * row_words(wanted.most_logprobs)
+            logprobs = read_logprobs(self._slot.logprobs.get(num_words).numpy(), wanted.most_logprobs)
+        sampled, first = [], 0
+        for num_rows, num_right, num_best, refused in zip(
+            content.num_drawn.tolist(), accepted, wanted.num_logprobs, wanted.refused, strict=True
+        ):
+            end = first + num_right + 1
+            if refused is not None:
+                sampled.append(Sampled((), failure=refused))
+            elif not np.isfinite(best_logits[first:end]).all():
+                sampled.append(Sampled((), failure=not_finite(self._step.number, best_logits[first:end])))
+            elif num_best is None:
+                sampled.append(Sampled(tuple(token_ids[first:end])))
+            else:
+                rows = tuple([cut(row, num_best) for row in logprobs[first:end]])
+                sampled.append(Sampled(tuple(token_ids[first:end]), rows))
+            first += num_rows
+        return sampled

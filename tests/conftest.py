@@ -10,6 +10,8 @@ import pytest
 
 # As the command line does, and before torch is loaded: threads that wait must not take the cores from those that work.
 os.environ.setdefault("GOMP_SPINCOUNT", "5000")
+# Before triton is loaded, which some libraries do: its kernels then run in Python, on tensors of the CPU.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 SCRIPTED_SERVER = """
 from limelight.cli import main

@@ -31,6 +31,9 @@ Numbers = Any
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Dtypes that are computed in and kept, by the names that torch and the settings have for them."""
 
+KV_DTYPE_BYTES = {**DTYPE_BYTES, "float8_e4m3fn": 1}
+"""Dtypes of keys and values. Those in 8 bits, which have a scale, are kept by Triton's kernels alone."""
+
 
 class StoredTensor(msgspec.Struct, frozen=True):
     """A tensor as it is stored, for kernels that multiply with quantised blocks directly.
@@ -48,7 +51,7 @@ class StoredTensor(msgspec.Struct, frozen=True):
 
 
 class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """Shape of the KV pool; `dtype` is one of `DTYPE_BYTES`."""
+    """Shape of the KV pool; `dtype` is one of `KV_DTYPE_BYTES`."""
 
     num_layers: int
     num_pages: int
@@ -60,7 +63,7 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def page_bytes(self) -> int:
         """Bytes of one page over all layers, keys and values."""
-        return 2 * self.num_layers * self.page_size * self.num_kv_heads * self.head_dim * DTYPE_BYTES[self.dtype]
+        return 2 * self.num_layers * self.page_size * self.num_kv_heads * self.head_dim * KV_DTYPE_BYTES[self.dtype]
 
 
 class AttentionBatch(msgspec.Struct, frozen=True, kw_only=True):

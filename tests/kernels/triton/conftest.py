@@ -1,5 +1,36 @@
-"""Kernels in Triton run in its interpreter here, on tensors of the CPU."""
+"""Triton's kernels run in its interpreter, on tensors of the CPU (`tests/conftest.py`)."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
-os.environ["TRITON_INTERPRET"] = "1"
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+pytest.importorskip("triton")
+
+
+@pytest.fixture(autouse=True)
+def _products_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter keeps bfloat16 as integers, and multiplies matrices of it as such: give it float32 instead."""
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    create_dot = InterpreterBuilder.create_dot
+
+    def widened(builder: Any, handle: Any) -> Any:
+        return builder.create_fp_ext(handle, tl.float32) if handle.dtype.scalar == tl.bfloat16 else handle
+
+    def exact_dot(builder: Any, left: Any, right: Any, *rest: Any) -> Any:
+        return create_dot(builder, widened(builder, left), widened(builder, right), *rest)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", exact_dot)
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings_about_ties() -> Iterator[None]:
+    """What numpy says of NaN and infinities, which are in the tests on purpose."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        yield

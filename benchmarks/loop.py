@@ -1,9 +1,10 @@
-"""What the event loop costs: CPU time for a token, its lag, and the device's wait from one step to the next.
+"""What the event loop costs: CPU time for a token, its lag, planning, and the device's wait from one step to the next.
 
     python -m benchmarks.loop --streams 64 --json loop.json
 
-A real server over a device whose steps take a fixed time serves streams over HTTP to a client in a process of
-its own. Two runs: one counts the CPU time of the loop's thread, one asks the loop again and again how late it is.
+A real server over a device whose steps take a fixed time serves streams over HTTP to a client in a process of its own.
+Three runs: one counts the CPU time of the loop's thread, one times the planner, one asks again and again how late the
+loop is.
 """
 
 import argparse
@@ -13,13 +14,14 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from limelight.actors.scheduling.planner import Planner, Progress
 from limelight.cli import SWITCH_SECONDS
 from limelight.cli.options import build_parser
 from limelight.cli.serve import bind, http_settings
@@ -72,6 +74,31 @@ class Device:
         return [begin - end for end, (chunks, begin) in pairs if chunks == num_chunks]
 
 
+@contextlib.contextmanager
+def planning_times(num_sequences: int) -> Iterator[list[float]]:
+    """Seconds from a step's result (`StepDone`) to the step planned with it, for steps of so many sequences."""
+    seconds: list[float] = []
+    began: list[float] = []
+    complete, plan = Planner.complete, Planner.plan
+
+    def timed_complete(self: Planner, number: int, result: StepResult) -> list[Progress]:
+        began[:] = [time.perf_counter()]
+        return complete(self, number, result)
+
+    def timed_plan(self: Planner) -> Step | None:
+        step = plan(self)
+        if step is not None and began and len(step.chunks) == num_sequences:
+            seconds.append(time.perf_counter() - began[0])
+        began.clear()
+        return step
+
+    Planner.complete, Planner.plan = timed_complete, timed_plan  # type: ignore[method-assign]
+    try:
+        yield seconds
+    finally:
+        Planner.complete, Planner.plan = complete, plan  # type: ignore[method-assign]
+
+
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Both runs."""
     device = Device(options.step_ms / 1000)
@@ -92,6 +119,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             before = time.thread_time()
             driven = await drive(url, options, options.rounds)
             cpu_seconds = time.thread_time() - before
+            with planning_times(options.streams) as planning:
+                await drive(url, options, 1)
             lags: list[float] = []
             probe = asyncio.create_task(watch(lags))
             await drive(url, options, options.rounds)
@@ -99,6 +128,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         finally:
             server.should_exit = True
             await running
+    planning_ms = np.array(planning or [0.0]) * 1000
     turnarounds = np.array(device.turnarounds(options.streams) or [0.0]) * 1000
     lag_ms = np.array(lags) * 1000
     return {
@@ -109,6 +139,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         "median_lag_ms": float(np.median(lag_ms)),
         "p99_lag_ms": float(np.percentile(lag_ms, 99)),
         "max_lag_ms": float(lag_ms.max()),
+        "median_planning_ms": float(np.median(planning_ms)),
+        "p99_planning_ms": float(np.percentile(planning_ms, 99)),
         "median_turnaround_ms": float(np.median(turnarounds)),
         "p99_turnaround_ms": float(np.percentile(turnarounds, 99)),
     }

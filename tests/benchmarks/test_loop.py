@@ -17,6 +17,8 @@ def test_every_figure_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (result["streams"], result["total_output_tokens"]) == (4, 40)
     assert result["loop_us_per_token"] > 0
     assert 0 <= result["median_lag_ms"] <= result["p99_lag_ms"] <= result["max_lag_ms"]
+    assert 0 < result["median_planning_ms"] <= result["p99_planning_ms"]
+    assert result["median_planning_ms"] <= result["median_turnaround_ms"]
     assert 0 < result["median_turnaround_ms"] <= result["p99_turnaround_ms"]
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(result)
 

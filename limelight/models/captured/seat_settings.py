@@ -78,7 +78,8 @@ def starting_counts(taken: SeatTaken, counts: Words) -> None:
 
 
 def _all_bias(settings: SeatSampling, vocab_size: int) -> tuple[list[int], list[float], int]:
-    """Token ids, what they get, and how many of them are blocked: these come first."""
-    blocked = [token for token in settings.blocked_token_ids if token < vocab_size]
-    bias = {token: value for token, value in (settings.logit_bias or {}).items() if token < vocab_size}
-    return [*blocked, *bias], [-np.inf] * len(blocked) + list(bias.values()), len(blocked)
+    """Token ids, what they get, and how many of them are blocked: these come first. Both parts ascend."""
+    blocked = sorted({token for token in settings.blocked_token_ids if token < vocab_size})
+    bias = sorted((token, value) for token, value in (settings.logit_bias or {}).items() if token < vocab_size)
+    token_ids = blocked + [token for token, _ in bias]
+    return token_ids, [-np.inf] * len(blocked) + [value for _, value in bias], len(blocked)

@@ -30,6 +30,7 @@ class KernelBuild:
         arguments: of every parameter; Triton's name of the type ("*bf16", "i32", "fp32"), or the value of a constant.
         num_warps, num_stages: as in the launch.
         may_spill: registers may overflow to memory; never so in kernels that a decode step runs.
+        enable_fp_fusion: products and sums are rounded together.
     """
 
     name: str
@@ -38,6 +39,7 @@ class KernelBuild:
     num_warps: int
     num_stages: int
     may_spill: bool = False
+    enable_fp_fusion: bool = True
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +91,11 @@ def compile_build(build: KernelBuild, capability: int) -> Resources:
     compiled = triton.compile(
         ASTSource(build.kernel, signature, constants, attributes),
         target=GPUTarget("cuda", capability, WARP_SIZE),
-        options={"num_warps": build.num_warps, "num_stages": build.num_stages, "enable_fp_fusion": True},
+        options={
+            "num_warps": build.num_warps,
+            "num_stages": build.num_stages,
+            "enable_fp_fusion": build.enable_fp_fusion,
+        },
     )
     return _resources(compiled.asm["cubin"], compiled.metadata.shared)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import triton
 
-from limelight.kernels.triton.step_kernels import apply_patches_kernel, prepare_kernel
+from limelight.kernels.triton.step_kernels import patch_seats_kernel, prepare_kernel
 
 if TYPE_CHECKING:
     from limelight.kernels.triton.step_memory import RowBatch, SeatWords, StepWords
@@ -19,9 +19,9 @@ BLOCK = 256
 """Entries of a program."""
 
 
-def apply_patches(step: StepWords, seats: SeatWords) -> None:
+def patch_seats(step: StepWords, seats: SeatWords) -> None:
     """Write the step's patches into the table of seats."""
-    apply_patches_kernel[(triton.cdiv(step.limits.patches, BLOCK),)](
+    patch_seats_kernel[(triton.cdiv(step.limits.patches, BLOCK),)](
         step.header, step.patch_addresses, step.patch_values, seats.words, BLOCK=BLOCK
     )
 

@@ -13,7 +13,7 @@ NOBODY = tl.constexpr(step_memory.NOBODY)
 
 
 @triton.jit
-def apply_patches_kernel(header, addresses, values, table, BLOCK: tl.constexpr):
+def patch_seats_kernel(header, addresses, values, table, BLOCK: tl.constexpr):
     """Programs: blocks of patches."""
     entries = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     present = entries < tl.load(header + NUM_PATCHES)

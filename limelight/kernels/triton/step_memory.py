@@ -140,7 +140,7 @@ class SeatLayout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bias_ids(self) -> int:
         """First word of the [MAX_BIAS] token ids of bias; `num_bias` are there, and `num_blocked` of them, which come
-        first, count only where the position of the drawn token is below `blocked_below_position`.
+        first, count only where the position of the drawn token is below `blocked_below_position`. Both parts ascend.
         """
         return len(INTEGER_FIELDS) + len(FLOAT_FIELDS)
 

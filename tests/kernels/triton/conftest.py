@@ -28,6 +28,24 @@ def _products_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _nearest_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter cuts float32 off to bfloat16; a GPU rounds to the nearest."""
+    import torch
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    create_fp_trunc = InterpreterBuilder.create_fp_trunc
+
+    def rounded(builder: Any, handle: Any, dtype: Any) -> Any:
+        if handle.dtype.scalar != tl.float32 or dtype.scalar != tl.bfloat16:
+            return create_fp_trunc(builder, handle, dtype)
+        nearest = torch.from_numpy(handle.data.copy()).bfloat16()
+        return TensorHandle(nearest.view(torch.int16).numpy().view("uint16"), tl.bfloat16)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_fp_trunc", rounded)
+
+
+@pytest.fixture(autouse=True)
 def _no_warnings_about_ties() -> Iterator[None]:
     """What numpy says of NaN and infinities, which are in the tests on purpose."""
     import numpy as np

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from limelight.kernels.reference import ReferenceKernels
-from limelight.kernels.triton.step_input import apply_patches, prepare
+from limelight.kernels.triton.step_input import patch_seats, prepare
 from limelight.kernels.triton.step_memory import NOBODY, StepLimits
 from limelight.models.forward_tensors import build_forward_batch
 from limelight.models.seats import Seats
@@ -72,7 +72,7 @@ def test_patches_change_the_words_they_name_and_no_others(num_patches: int) -> N
     patches = {address: rng.randrange(-(2**31), 2**31) for address in addresses}
     step = empty_step(LIMITS)
     fill_patches(step, patches)
-    apply_patches(step, seats)
+    patch_seats(step, seats)
     for address, value in patches.items():
         expected[address] = value
     assert torch.equal(seats.words.view(-1), expected)

@@ -1,5 +1,6 @@
 """How an engine is set up: one small frozen struct, validated on construction, never edited."""
 
+import re
 from collections.abc import Mapping
 from typing import TypedDict
 
@@ -7,13 +8,14 @@ import msgspec
 
 from limelight.errors import ConfigError
 
-DEVICES = ("auto", "cpu", "cuda")
+DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]{1,2})?")
 MAX_SPECULATIVE_TOKENS = 32
 MAX_PROMPT_LOOKUP = 16
 MAX_PIPELINE_DEPTH = 2
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 CPU_KERNELS = ("auto", "avx512", "avx2", "portable", "reference")
-QUANTIZATIONS = ("auto", "none", "int8", "int4")
+KV_CACHE_DTYPES = ("auto", "bfloat16", "float16", "fp8")
+QUANTIZATIONS = ("auto", "none", "int8", "int4", "fp8")
 MODEL_IMPLS = ("auto", "native", "transformers")
 
 
@@ -24,15 +26,16 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         model: a folder, a `.gguf` file, a hub id (`org/name`), or None for the embedded default model.
         revision: branch, tag or commit of a hub id.
         served_model_name: the name in the API; default: the model's own.
-        device: "auto" (CUDA where there is a GPU), "cpu" or "cuda".
+        device: "auto" (a GPU where there is one that does), "cpu", "cuda" or "cuda:1".
         dtype: what to compute in: "float32", "bfloat16", "float16", or "auto": float32 on the CPU, the checkpoint's on
             a GPU. The kernels in C compute in float32 always; to them it is the dtype of keys and values, and "auto" is
             bfloat16.
         cpu_kernels: what computes on the CPU: "avx512", "avx2" or "portable" (kernels in C), "reference" (PyTorch's own
             operations), or "auto": the fastest that the processor runs, in C where models have layers of our own.
         num_threads: that compute on the CPU; default: the cores that this process may use.
-        quantize: what the kernels in C keep matrices in: "int8" or "int4" (8 or 4 bits with a scale for each 32 values,
-            made while loading), "none" (expanded to `dtype`, float32 for "auto"), or "auto": as they are stored.
+        quantize: what matrices are kept in: "int8" or "int4" (8 or 4 bits with a scale for each 32 values, made while
+            loading), "none" (expanded to `dtype`, float32 for "auto" on the CPU), or "auto": as they are stored. On a
+            GPU "fp8" (8 bits with a scale for each output, sm_89 and later) and "int4"; "int8" on the CPU alone.
         deterministic: refuse to start where a request's tokens could depend on what else runs: load, batch, chunks of
             the prompt, cached prefixes, preemption. The kernels in C keep that always, and nothing else does.
         model_impl: whose layers run: "native" (Limelight's own), "transformers" (its modules over Limelight's pages;
@@ -42,6 +45,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_num_batched_tokens: token budget of one step; a longer prompt is prefilled in chunks.
         max_num_requests: live requests (running and waiting); one more is refused with 503.
         kv_cache_bytes: size of the KV pool; default: a share of the memory that is really free.
+        kv_cache_dtype: what keys and values are kept in: "bfloat16", "float16", "fp8" (e4m3, on a GPU), or "auto": as
+            `dtype` says.
+        gpu_memory_utilization: share of a GPU's memory that Limelight may take, weights and steps included.
         page_size: tokens per KV page.
         enable_prefix_caching: share pages of equal prefixes between requests.
         adapters: LoRA adapters to load at the start: the name in the API -> a folder as peft writes it, or a hub id.
@@ -73,6 +79,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int = 512
     max_num_requests: int = 1024
     kv_cache_bytes: int | None = None
+    kv_cache_dtype: str = "auto"
+    gpu_memory_utilization: float = 0.9
     page_size: int = 16
     enable_prefix_caching: bool = True
     adapters: Mapping[str, str] = {}
@@ -85,10 +93,16 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     prompt_lookup_min: int = 2
 
     def __post_init__(self) -> None:
-        _one_of("device", self.device, DEVICES)
+        if DEVICE.fullmatch(self.device) is None:
+            raise ConfigError(f"device is {self.device!r}; use auto, cpu, cuda, or cuda:1 for the second GPU")
         _one_of("dtype", self.dtype, DTYPES)
         _one_of("cpu_kernels", self.cpu_kernels, CPU_KERNELS)
         _one_of("quantize", self.quantize, QUANTIZATIONS)
+        _one_of("kv_cache_dtype", self.kv_cache_dtype, KV_CACHE_DTYPES)
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ConfigError(
+                f"gpu_memory_utilization is {self.gpu_memory_utilization}; use a share above 0 and up to 1, as 0.9"
+            )
         _one_of("model_impl", self.model_impl, MODEL_IMPLS)
         _at_least("max_model_len", self.max_model_len, 2)
         _at_least("max_num_seqs", self.max_num_seqs, 1)
@@ -139,6 +153,8 @@ class EngineOptions(TypedDict, total=False):
     max_num_batched_tokens: int
     max_num_requests: int
     kv_cache_bytes: int | None
+    kv_cache_dtype: str
+    gpu_memory_utilization: float
     page_size: int
     enable_prefix_caching: bool
     adapters: Mapping[str, str]

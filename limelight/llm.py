@@ -49,14 +49,14 @@ class LLM:
         max_model_len, max_num_seqs, max_num_batched_tokens, served_model_name, device: as in `EngineConfig`.
         cpu_kernels, num_threads, quantize, deterministic: likewise.
         kv_cache_memory_bytes: size of the KV pool; default: a share of the free memory.
+        kv_cache_dtype, gpu_memory_utilization: as in `EngineConfig`.
         block_size: tokens per KV page.
         enable_prefix_caching: share pages of equal prefixes between prompts.
         max_loras, max_lora_rank: adapters that may be loaded at once, and how large they may be.
         enable_lora: accepted for vLLM's sake: adapters are there whenever a call brings one.
         tensor_parallel_size, pipeline_parallel_size, data_parallel_size: 1.
         quantization: None; quantised models need no option.
-        trust_remote_code, gpu_memory_utilization, enforce_eager, swap_space, enable_chunked_prefill, disable_log_stats:
-            without effect here.
+        trust_remote_code, enforce_eager, swap_space, enable_chunked_prefill, disable_log_stats: without effect here.
 
     Raises:
         ConfigError: a value is out of range or not supported.
@@ -81,6 +81,7 @@ class LLM:
         max_num_seqs: int | None = None,
         max_num_batched_tokens: int | None = None,
         kv_cache_memory_bytes: int | None = None,
+        kv_cache_dtype: str = "auto",
         block_size: int | None = None,
         enable_prefix_caching: bool | None = None,
         enable_lora: bool | None = None,
@@ -109,7 +110,6 @@ class LLM:
         _warn_without_effect(
             {
                 "trust_remote_code": trust_remote_code,
-                "gpu_memory_utilization": gpu_memory_utilization,
                 "enforce_eager": enforce_eager,
                 "swap_space": swap_space,
                 "enable_chunked_prefill": enable_chunked_prefill,
@@ -130,6 +130,8 @@ class LLM:
             "max_num_seqs": max_num_seqs,
             "max_num_batched_tokens": max_num_batched_tokens,
             "kv_cache_bytes": kv_cache_memory_bytes,
+            "kv_cache_dtype": kv_cache_dtype,
+            "gpu_memory_utilization": gpu_memory_utilization,
             "page_size": block_size,
             "enable_prefix_caching": enable_prefix_caching,
             "max_loras": max_loras,

@@ -14,10 +14,11 @@ from limelight.bench.target import BenchmarkFailed
 from limelight.config import EngineConfig
 from limelight.kernels.cpu.library import Library
 from limelight.models.checkpoint import open_checkpoint
+from limelight.models.device_choice import choose_device
 from limelight.models.hub import resolve
 from limelight.models.inspection import inspect_model
 from limelight.models.loaded_model import LoadedModel
-from limelight.models.loading import choose_device, load_model
+from limelight.models.loading import load_model
 from limelight.models.recorded_step_executor import RecordedStepExecutor
 from limelight.progress import Report
 from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step

@@ -2,8 +2,8 @@
 
 import argparse
 
-from limelight.cli.settings import memory_bytes
-from limelight.config import CPU_KERNELS, DEVICES, DTYPES, MODEL_IMPLS, QUANTIZATIONS
+from limelight.cli.settings import device, memory_bytes
+from limelight.config import CPU_KERNELS, DTYPES, KV_CACHE_DTYPES, MODEL_IMPLS, QUANTIZATIONS
 
 MODEL_HELP = "folder, .gguf file, hub id, or hub id:QUANT for one of its GGUF files (org/name:Q4_K_M)."
 
@@ -30,7 +30,13 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False  # "--max-model 4" is a slip, and not a short form of --max-model-len
     group = parser.add_argument_group("engine")
     group.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API. Default: its own")
-    group.add_argument("--device", choices=DEVICES, default="auto", help="where to compute")
+    group.add_argument(
+        "--device",
+        type=device,
+        default="auto",
+        metavar="DEVICE",
+        help="where to compute: cpu, cuda, cuda:1 for the second GPU, or auto for a GPU where one does",
+    )
     group.add_argument(
         "--dtype",
         choices=DTYPES,
@@ -51,7 +57,8 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         "--quantize",
         choices=QUANTIZATIONS,
         default="auto",
-        help="what the kernels in C keep weights in: as stored (auto), expanded (none), or made smaller while loading",
+        help="what weights are kept in: as stored (auto), expanded (none), or made smaller while loading: int8 and int4 "
+        "on the CPU, fp8 and int4 on a GPU",
     )
     group.add_argument(
         "--deterministic",
@@ -81,6 +88,19 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         dest="kv_cache_bytes",
         metavar="SIZE",
         help="memory for keys and values: 512MiB, 2GiB or bytes. Default: a share of what is free",
+    )
+    group.add_argument(
+        "--kv-cache-dtype",
+        choices=KV_CACHE_DTYPES,
+        default="auto",
+        help="what keys and values are kept in: as --dtype (auto), or smaller; fp8 needs a GPU",
+    )
+    group.add_argument(
+        "--gpu-memory-utilization",
+        type=float,
+        default=0.9,
+        metavar="SHARE",
+        help="share of a GPU's memory to take, everything included; what others use there is theirs",
     )
     group.add_argument(
         "--no-prefix-caching",

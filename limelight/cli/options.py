@@ -17,8 +17,9 @@ from limelight.cli.option_groups import (
     model_options,
     sampling_options,
 )
+from limelight.cli.settings import device
 from limelight.cli.unknown_options import complaint
-from limelight.config import CPU_KERNELS, DEVICES, DTYPES, MODEL_IMPLS, QUANTIZATIONS
+from limelight.config import CPU_KERNELS, DTYPES, MODEL_IMPLS, QUANTIZATIONS
 
 DESCRIPTION = """\
 Limelight serves language models: an OpenAI-compatible server with a chat page, a chat in the terminal, and plain
@@ -269,7 +270,7 @@ def _models_command(commands: Any) -> None:
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
     parser.add_argument("--supported", action="store_true", help="list the families and formats that run, and end")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
-    parser.add_argument("--device", choices=DEVICES, default="auto", help="where it would be computed")
+    parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="where it would be computed")
     parser.add_argument("--dtype", choices=DTYPES, default="auto", help="what it would be computed in")
     parser.add_argument("--cpu-kernels", choices=CPU_KERNELS, default="auto", help="what would compute on the CPU")
     parser.add_argument("--quantize", choices=QUANTIZATIONS, default="auto", help="what weights would be kept in")

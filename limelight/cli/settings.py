@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from limelight.config import EngineConfig
+from limelight.config import DEVICE, EngineConfig
 from limelight.errors import ConfigError
 from limelight.generation import SamplingParams
 
@@ -24,6 +24,13 @@ def memory_bytes(text: str) -> int:
     if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no amount of memory; write 512MiB, 2GiB or a number of bytes")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def device(text: str) -> str:
+    """A device as `EngineConfig` takes it."""
+    if DEVICE.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no device; use auto, cpu, cuda, or cuda:1 for the second GPU")
+    return text
 
 
 def api_keys(entries: Sequence[str], option: str = "--api-key") -> dict[str, str]:

@@ -12,12 +12,13 @@ from limelight.errors import ConfigError, ModelError
 from limelight.kernels.cpu.loading import expected_library
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
+from limelight.models.device_choice import choose_device
 from limelight.models.families.registry import family_of
 from limelight.models.fields import read_json_object
 from limelight.models.gguf.parts import PART_NAME
 from limelight.models.hub.gguf_choice import label_of
 from limelight.models.kv_cache import kv_layout
-from limelight.models.loading import choose_device, divide_memory
+from limelight.models.loading import divide_memory
 from limelight.models.memory_plan import LENGTHS
 from limelight.models.precision import Precision, choose_precision, weights_title
 from limelight.models.source import NativeSource, Source, open_source

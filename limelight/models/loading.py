@@ -14,9 +14,9 @@ from limelight.kernels.cpu.loading import load_library
 from limelight.kernels.cpu.step_buffers import StepLimits
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
+from limelight.models.device_choice import choose_device
 from limelight.models.free_memory import free_memory_bytes
 from limelight.models.gguf.vocabulary import vocabulary_from_gguf
-from limelight.models.gpu import may_have_gpu
 from limelight.models.hub import DEFAULT_SAMPLING, model_name, resolve
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.loaded_model import ChatFormat, LoadedModel
@@ -38,7 +38,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         ConfigError: a setting that this machine or model cannot honour.
         ModelError: the model cannot be found, read, understood or fitted into memory.
     """
-    device = choose_device(config.device)
+    device = choose_device(config.device, report)
     path = resolve(config.model, config.revision, report)
     source = open_source(path, config.model_impl)
     outline = source.outline
@@ -84,23 +84,6 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         memory_plan=plan.table(),
         adapters=adapters if model.adaptable else None,
     )
-
-
-def choose_device(name: str) -> str:
-    """The device that a setting means on this machine, as torch names it. Without a GPU, torch is not asked.
-
-    Raises:
-        ConfigError: "cuda" without a usable GPU.
-    """
-    if name == "cpu" or (name == "auto" and not may_have_gpu()):
-        return "cpu"
-    import torch
-
-    usable = torch.cuda.is_available()
-    if name == "cuda" and not usable:
-        reason = "finds no usable NVIDIA GPU" if torch.version.cuda else "is a build without CUDA"
-        raise ConfigError(f'device is "cuda", but torch {torch.__version__} {reason}; use "cpu" or "auto"')
-    return "cuda" if usable else "cpu"
 
 
 def warm_up(executor: StepExecutor, capacity: Capacity) -> None:

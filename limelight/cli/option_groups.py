@@ -57,8 +57,8 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         "--quantize",
         choices=QUANTIZATIONS,
         default="auto",
-        help="what weights are kept in: as stored (auto), expanded (none), or made smaller while loading: int8 and int4 "
-        "on the CPU, fp8 and int4 on a GPU",
+        help="what weights are kept in: as stored (auto), expanded (none), or made smaller while loading: int8 and "
+        "int4 on the CPU, fp8 and int4 on a GPU",
     )
     group.add_argument(
         "--deterministic",

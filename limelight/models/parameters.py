@@ -12,8 +12,9 @@ from limelight.errors import CheckpointError
 from limelight.kernels.interface import DTYPE_BYTES, Kernels, Numbers, StoredTensor
 from limelight.models.checkpoint import Checkpoint, check_finite
 from limelight.models.decoder import EMBEDDING, HEAD
-from limelight.models.gguf.blocks import PLAIN, is_finite, to_float32
+from limelight.models.gguf.blocks import BLOCKS, PLAIN, is_finite, to_float32
 from limelight.models.precision import Precision
+from limelight.models.stored_blocks import StoredBlocks
 
 if TYPE_CHECKING:
     import torch
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 SCORES = re.compile(r"\.mlp\.(gate|router|shared_expert_gate)\.weight$")
 """Matrices that choose experts, which are small and matter much: they are never quantised."""
 TABLES = (f"{HEAD}.weight", EMBEDDING)
-TABLE_FORMAT = "Q8_0"
-"""Of embedding and head where the rest is quantised: each row is a whole token."""
+MATRIX_DIMENSIONS = 2
+"""Matrices of experts have one more."""
 
 
 class Parameters:
@@ -63,26 +64,41 @@ class Parameters:
 
     def kept_as(self, name: str) -> str:
         """The dtype or the format of `matrix(name)`, which is not read."""
-        weights = self._precision.weights
+        weights, plain = self._precision.weights, self._precision.plain
         if weights in DTYPE_BYTES:
             return weights
+        shape = self._checkpoint.shape(name)
+        if plain is not None and (name in TABLES or len(shape) > MATRIX_DIMENSIONS):
+            return plain
         stored = self._stored_as(name)
         if weights is None or SCORES.search(name):
             return stored
         if name in TABLES:
-            weights = TABLE_FORMAT
-        outputs, inputs = self._checkpoint.shape(name)[-2:]
-        packed_bytes = self._kernels.packed_bytes
-        return weights if packed_bytes((outputs, inputs), weights) < packed_bytes((outputs, inputs), stored) else stored
+            weights = self._precision.tables
+        return weights if self._is_smaller(name, weights, stored) else stored
 
     def _stored_as(self, name: str) -> str:
         """The dtype or the format in which the kernels get what is stored."""
+        blocks = self._stored_blocks(name)
+        stored = self._checkpoint.dtype(name) if blocks is None else PLAIN.get(blocks.format, blocks.format)
+        plain = self._precision.plain
+        if stored in self._kernels.stored_formats and (plain is None or self._is_smaller(name, stored, plain)):
+            return stored
+        if plain is not None:
+            return plain
+        return stored if stored in DTYPE_BYTES else self._checkpoint.dtype(name)
+
+    def _is_smaller(self, name: str, kept: str, other: str) -> bool:
+        outputs, inputs = self._checkpoint.shape(name)[-2:]
+        packed_bytes = self._kernels.packed_bytes
+        return packed_bytes((outputs, inputs), kept) < packed_bytes((outputs, inputs), other)
+
+    def _stored_blocks(self, name: str) -> StoredBlocks | None:
+        """In the format that keeps most of what the kernels take."""
         blocks = self._checkpoint.blocks(name)
-        if blocks is None:
-            return self._checkpoint.dtype(name)
-        if blocks.format in PLAIN:
-            return PLAIN[blocks.format]
-        return blocks.format if blocks.format in self._kernels.stored_formats else self._checkpoint.dtype(name)
+        if blocks is not None and blocks.closest is not None and blocks.closest.format in self._kernels.stored_formats:
+            return blocks.closest
+        return blocks
 
     @property
     def _source(self) -> str:
@@ -90,7 +106,7 @@ class Parameters:
 
     def _blocks(self, name: str, kept: str | None = None) -> StoredTensor | None:
         """The tensor as it is stored, if that is how the kernels take it, and what it is `kept` as."""
-        blocks = self._checkpoint.blocks(name)
+        blocks = self._stored_blocks(name)
         if blocks is None or blocks.format not in self._kernels.stored_formats:
             return None
         return blocks.read() if kept in (None, PLAIN.get(blocks.format, blocks.format)) else None
@@ -128,7 +144,7 @@ class Parameters:
             raise CheckpointError(f'{self._source}: {name}: {error}; load it with quantize "auto"') from error
 
     def _checked_blocks(self, stored: StoredTensor, name: str) -> StoredTensor:
-        if not is_finite(stored.format, stored.rows):
+        if (stored.format in BLOCKS or stored.format in PLAIN) and not is_finite(stored.format, stored.rows):
             what = "values that" if stored.format in PLAIN else "blocks whose scales"
             raise CheckpointError(
                 f"{self._source}: {name} holds {stored.format} {what} are not finite; download it again"

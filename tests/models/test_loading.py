@@ -11,9 +11,9 @@ import torch
 from limelight.config import EngineConfig
 from limelight.errors import CheckpointError, ConfigError, OutOfMemory
 from limelight.generation import ChatPrompt
-from limelight.models import gpu, loading
+from limelight.models import loading
 from limelight.models.loaded_model import LoadedModel
-from limelight.models.loading import choose_device, load_model
+from limelight.models.loading import load_model
 from limelight.models.precision import choose_dtype
 from tests.models.sequences import Batch
 from tests.models.tiny_models import c_library, save_byte_tokenizer, tiny_llama
@@ -146,31 +146,6 @@ def test_tensors_that_do_not_fit_the_configuration_are_named(folder: Path, tmp_p
     (tmp_path / "config.json").write_text(config.replace('"intermediate_size": 48', '"intermediate_size": 40'))
     with pytest.raises(CheckpointError, match=r"gate_proj\.weight is \[48, 32\], expected \[40, 32\]"):
         load(tmp_path)
-
-
-def test_cuda_without_a_gpu_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError) as caught:
-        choose_device("cuda")
-    assert str(caught.value).startswith('device is "cuda", but torch ')
-    assert str(caught.value).endswith('use "cpu" or "auto"')
-    assert "\n" not in str(caught.value)
-    monkeypatch.setattr(loading, "may_have_gpu", lambda: True)
-    assert choose_device("auto") == choose_device("cpu") == CPU
-
-
-def test_a_gpu_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(loading, "may_have_gpu", lambda: True)
-    assert choose_device("auto") == choose_device("cuda") == "cuda"
-    assert choose_device("cpu") == CPU
-
-
-def test_torch_is_not_asked_where_no_driver_of_a_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", pytest.fail)
-    monkeypatch.setattr(gpu, "AMD_DEVICE", Path("/missing"))
-    monkeypatch.setattr(gpu, "DRIVER", "libmissing-driver.so.1")
-    assert choose_device("auto") == CPU
 
 
 @pytest.mark.parametrize(

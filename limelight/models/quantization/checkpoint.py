@@ -95,7 +95,9 @@ class QuantizedTensors:
         """A quantised matrix in blocks, or as plain numbers of 16 bits, whichever loses nothing that matters."""
         if name not in self._matrices:
             return None
-        return StoredBlocks(self._matrices[name][1].kept, partial(self._kept, name), is_exact=False)
+        matrix = self._matrices[name][1]
+        closest = None if matrix.as_fp8 is None else StoredBlocks("FP8", partial(self._as_fp8, name))
+        return StoredBlocks(matrix.kept, partial(self._kept, name), is_exact=False, closest=closest)
 
     def tensor(self, name: str) -> Tensor:
         """One tensor on the CPU: a quantised matrix in float32, any other as it is stored.
@@ -114,6 +116,11 @@ class QuantizedTensors:
             return matrix.pack(parts)
         values = matrix.expand(parts).to(torch.bfloat16 if matrix.kept == "BF16" else torch.float16)
         return StoredTensor(matrix.kept, matrix.shape, values.view(torch.uint8).numpy())
+
+    def _as_fp8(self, name: str) -> StoredTensor:
+        as_fp8 = self._matrices[name][1].as_fp8
+        assert as_fp8 is not None, "asked for only where it is"
+        return as_fp8(self._parts(name))
 
     def _parts(self, name: str) -> dict[str, Tensor]:
         module, matrix = self._matrices[name]

@@ -28,7 +28,7 @@ from limelight.models.quantization.expansion import (
     unpack,
 )
 from limelight.models.quantization.fp4 import MXFP4_GROUP, NVFP4_GROUP, expand_fp4, powers_of_two
-from limelight.models.quantization.fp8 import matrix_shape, row_shapes, scalar_shapes
+from limelight.models.quantization.fp8 import as_fp8_rows, matrix_shape, row_shapes, scalar_shapes
 from limelight.models.quantization.gptq import group_of_columns
 from limelight.models.quantization.scheme import EXPONENTS, FLOATS, FP8, QuantizedMatrix, Stored, Wanted, plain_format
 
@@ -147,8 +147,11 @@ def _eight_bit(module: str, stored: Mapping[str, Stored], scheme: Scheme) -> Qua
             scheme.block[1] if scheme.block else scheme.group_size or shape[1],
         )
 
-    kept = "BF16" if scheme.is_float else plain_format(scheme.bits)
-    return QuantizedMatrix(shape=shape, parts=parts, expand=expand, kept=kept)
+    if not scheme.is_float:
+        return QuantizedMatrix(shape=shape, parts=parts, expand=expand, kept=plain_format(scheme.bits))
+    in_rows = not scheme.block and not scheme.group_size and scheme.symmetric
+    as_fp8 = as_fp8_rows(module, stored, SCALE, shape[0]) if in_rows else None
+    return QuantizedMatrix(shape=shape, parts=parts, expand=expand, as_fp8=as_fp8)
 
 
 def _fp4(module: str, stored: Mapping[str, Stored], group_size: int) -> QuantizedMatrix:

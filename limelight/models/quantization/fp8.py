@@ -6,13 +6,15 @@ the last blocks of a row or column cut off by the edge of the weight; without a 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from limelight.errors import CheckpointError, UnsupportedModel
+from limelight.kernels.interface import StoredTensor
+from limelight.kernels.triton.weight_formats import fp8_stored
 from limelight.models.fields import Fields
 from limelight.models.quantization.expansion import expand_rows, per_row, rows_of_blocks
 from limelight.models.quantization.fp4 import NVFP4_GROUP, expand_fp4
@@ -21,6 +23,8 @@ from limelight.models.spec import MAX_WIDTH
 
 SCALES = ("weight_scale_inv", "weight_scale")
 NVFP4_SCALE = "weight_scale_2"
+FP8_NAN = 0x7F
+"""The bits of e4m3's only value that is not finite, beside its sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,12 @@ class Fp8Format:
             weight = tensors["weight"]
             return expand_rows((outputs, inputs), lambda start, stop: weight[start:stop], scales, None, columns)
 
-        return QuantizedMatrix(shape=(outputs, inputs), parts=parts, expand=expand)
+        return QuantizedMatrix(
+            shape=(outputs, inputs),
+            parts=parts,
+            expand=expand,
+            as_fp8=None if self.block else as_fp8_rows(module, stored, scale, outputs),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +162,23 @@ def matrix_shape(module: str, part: str, stored: Mapping[str, Stored]) -> tuple[
     if len(matrix.shape) != 2 or 0 in matrix.shape:
         raise CheckpointError(f"{module}.{part} is {list(matrix.shape)}; it must be a matrix")
     return matrix.shape[0], matrix.shape[1]
+
+
+def as_fp8_rows(
+    module: str, stored: Mapping[str, Stored], scale: str, outputs: int
+) -> Callable[[Mapping[str, Tensor]], StoredTensor] | None:
+    """What puts a weight with one scale, or one for each output, into rows of FP8; None for another type of 8 bits."""
+    weight = stored.get("weight")
+    if weight is None or weight.type != "F8_E4M3":
+        return None
+
+    def rows(tensors: Mapping[str, Tensor]) -> StoredTensor:
+        codes, scales = tensors["weight"], per_row(tensors[scale].to(torch.float32), outputs)
+        if bool((codes.view(torch.uint8) & FP8_NAN == FP8_NAN).any()) or not bool(scales.isfinite().all()):
+            raise CheckpointError(f"{module} holds FP8 values that are not finite; download it again")
+        return fp8_stored(codes, scales)
+
+    return rows
 
 
 def scalar_shapes() -> set[tuple[int, ...]]:

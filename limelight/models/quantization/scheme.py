@@ -45,6 +45,7 @@ class QuantizedMatrix:
             where values contradict the shapes.
         kept: a format that holds the weight, or loses less of it than quantising did.
         pack: (part -> tensor) -> the weight in blocks of that format; None: that is for plain numbers.
+        as_fp8: (part -> tensor) -> the weight in FP8 with a scale for each output, if that is how it is stored.
     """
 
     shape: tuple[int, int]
@@ -52,6 +53,7 @@ class QuantizedMatrix:
     expand: Callable[[Mapping[str, Tensor]], Tensor]
     kept: str = "BF16"
     pack: Callable[[Mapping[str, Tensor]], StoredTensor] | None = None
+    as_fp8: Callable[[Mapping[str, Tensor]], StoredTensor] | None = None
 
 
 def plain_format(bits: int) -> str:

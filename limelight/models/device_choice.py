@@ -157,7 +157,7 @@ def _driver_version() -> tuple[int, int] | None:
     """From the driver's own number: 13000 for 13.0."""
     import torch
 
-    number = torch._C._cuda_getDriverVersion()  # noqa: SLF001 (torch tells it nowhere else)
+    number: int = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)()  # noqa: SLF001 (told nowhere else)
     return (number // 1000, number % 1000 // 10) if number else None
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from limelight.kernels.triton.float8 import BY_BITS, NATIVE
+from limelight.kernels.triton.float8_kernels import BY_BITS, NATIVE
 from limelight.kernels.triton.fp8_rows_kernels import quantize_rows_kernel
 from limelight.kernels.triton.weight_formats import FP8_LARGEST
 

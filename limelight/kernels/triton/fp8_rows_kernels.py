@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from limelight.kernels.triton.float8 import to_stored
+from limelight.kernels.triton.float8_kernels import to_stored
 
 
 @triton.jit

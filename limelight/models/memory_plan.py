@@ -11,6 +11,8 @@ from limelight.models.wording import as_size
 KV_SHARE = 0.4
 """Share of the memory left after the weights that the KV pool takes by default. The rest is for the host program, the
 working memory of a step and the page cache that holds a mapped checkpoint: Limelight is often a guest in a process."""
+GPU_KV_SHARE = 1.0
+"""The same on a GPU, of which the caller has taken everything else off: nobody else can have what a pool leaves."""
 MOST = 0.9
 """Share of that memory which the pool may take where the user's max_model_len needs it."""
 UNKNOWN_ROOM_KV_BYTES = 2**30
@@ -31,6 +33,9 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         working_bytes: what the values of the largest step take, as far as that is known beforehand.
         shortened_from: the model's own context length if the pool made it shorter, else None.
         free_bytes: memory that was free before anything was loaded; None if unknown.
+        graphs_bytes: what captured passes take.
+        buffers_bytes: what steps read and write beside values: the table of seats with its counts, and what comes in.
+        others: for people, what other programs hold of a GPU, and who they are.
     """
 
     weights_bytes: int
@@ -43,6 +48,9 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     working_bytes: int = 0
     shortened_from: int | None = None
     free_bytes: int | None = None
+    graphs_bytes: int = 0
+    buffers_bytes: int = 0
+    others: str = ""
 
     @property
     def kv_bytes(self) -> int:
@@ -70,8 +78,14 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("context", context),
             ("at once", ", ".join(f"{self.concurrency(length):,} x {length:,} tokens" for length in lengths)),
         ]
+        if self.graphs_bytes:
+            rows.insert(2, ("CUDA graphs", as_size(self.graphs_bytes)))
+        if self.buffers_bytes:
+            rows.insert(2, ("seats", as_size(self.buffers_bytes)))
         if self.working_bytes:
             rows.insert(2, ("one step", f"up to {as_size(self.working_bytes)}"))
+        if self.others:
+            rows.insert(0, ("others", self.others))
         if self.free_bytes is not None:
             rows.insert(0, ("free memory", as_size(self.free_bytes)))
         width = max(len(label) for label, _ in rows)
@@ -91,6 +105,10 @@ def plan_memory(
     pages_per_run: int = 1,
     working_bytes: int = 0,
     kv_limit_bytes: int | None = CPU_KV_LIMIT_BYTES,
+    kv_share: float = KV_SHARE,
+    graphs_bytes: int = 0,
+    buffers_bytes: int = 0,
+    others: str = "",
 ) -> MemoryPlan:
     """Choose the number of pages and the context length.
 
@@ -106,15 +124,18 @@ def plan_memory(
         pages_per_run: as in `MemoryPlan`.
         working_bytes: for the values of the largest step; 0 leaves them to what the pool's share leaves.
         kv_limit_bytes: most that the pool takes unless told, or None.
+        kv_share: share of what the rest leaves that the pool takes unless told.
+        graphs_bytes, buffers_bytes, others: as in `MemoryPlan`.
 
     Raises:
         OutOfMemory: with the numbers and the smallest change that would fit.
     """
-    room = None if free_bytes is None else free_bytes - weights_bytes - working_bytes
+    step_bytes = working_bytes + graphs_bytes + buffers_bytes
+    room = None if free_bytes is None else free_bytes - weights_bytes - step_bytes
     least_bytes = pages_per_run * page_bytes
     if room is not None and room < least_bytes:
         raise OutOfMemory(
-            f"the weights need {as_size(weights_bytes)}{_and_working(working_bytes)} and the smallest KV cache "
+            f"the weights need {as_size(weights_bytes)}{_and_working(step_bytes)} and the smallest KV cache "
             f"{as_size(least_bytes)}, but only "
             f"{as_size(free_bytes or 0)} of memory is free; free {as_size(least_bytes - room)} more, or choose a "
             "smaller model or dtype"
@@ -122,17 +143,17 @@ def plan_memory(
     wanted_len = context_length if max_model_len is None else max_model_len
     needed = -(-wanted_len // page_size)
     if kv_cache_bytes is not None:
-        needs = f"the weights need {weights_bytes:,}{_and_working(working_bytes)}"
+        needs = f"the weights need {weights_bytes:,}{_and_working(step_bytes)}"
         num_pages = _pages_as_told(kv_cache_bytes, page_bytes, pages_per_run, page_size, needs, free_bytes, room)
     else:
-        num_pages = _pages_by_share(room, page_bytes, kv_limit_bytes, max_num_seqs * needed)
+        num_pages = _pages_by_share(room, kv_share, page_bytes, kv_limit_bytes, max_num_seqs * needed)
         num_pages = max(num_pages // pages_per_run, 1) * pages_per_run
         if max_model_len is not None and num_pages < needed:
             # The share is our habit, the length is the user's wish.
             num_pages = (
                 needed
                 if room is None
-                else min(needed, max(int(MOST * room) // page_bytes // pages_per_run, 1) * pages_per_run)
+                else min(needed, max(int(max(MOST, kv_share) * room) // page_bytes // pages_per_run, 1) * pages_per_run)
             )
     if num_pages < needed and max_model_len is not None:
         raise OutOfMemory(
@@ -152,6 +173,9 @@ def plan_memory(
         working_bytes=working_bytes,
         shortened_from=wanted_len if fitting_len < wanted_len else None,
         free_bytes=free_bytes,
+        graphs_bytes=graphs_bytes,
+        buffers_bytes=buffers_bytes,
+        others=others,
     )
 
 
@@ -178,8 +202,10 @@ def _pages_as_told(
     return num_pages
 
 
-def _pages_by_share(room: int | None, page_bytes: int, kv_limit_bytes: int | None, most_useful: int) -> int:
-    share = UNKNOWN_ROOM_KV_BYTES if room is None else int(room * KV_SHARE)
+def _pages_by_share(
+    room: int | None, kv_share: float, page_bytes: int, kv_limit_bytes: int | None, most_useful: int
+) -> int:
+    share = UNKNOWN_ROOM_KV_BYTES if room is None else int(room * kv_share)
     if kv_limit_bytes is not None:
         share = min(share, kv_limit_bytes)
     return max(min(share // page_bytes, most_useful), 1)

@@ -19,7 +19,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("typed", "told"),
     [
         (["serve", "--lora-modules", "a=b"], "use --lora NAME=PATH"),
-        (["serve", "--mem-fraction-static=0.9"], "use --gpu-memory-utilization SHARE"),
+        (["serve", "--mem-fraction-static=0.9"], "use --gpu-memory-utilization SHARE, or --kv-cache-memory SIZE"),
         (["serve", "m", "-c", "5"], "use --max-model-len TOKENS"),
         (["serve", "--max-model", "4"], "did you mean --max-model-len?"),
         (["models", "--suported"], "did you mean --supported?"),

@@ -60,6 +60,10 @@ class StepBuffers:
     allowed: Tensor
     adapter_rows: Tensor
 
+    def empty(self) -> None:
+        """Hold a step without rows again, which passes of any size can run. Nothing may be in flight."""
+        self.step.words.copy_(torch.from_numpy(empty_step(self.limits)))
+
     def batch(self, num_rows: int, num_chunks: int, *, only_decodes: bool) -> RowBatch:
         """The first rows and chunks."""
         return RowBatch(

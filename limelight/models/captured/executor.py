@@ -5,11 +5,11 @@ copy back. Only the thread that wants the result waits for it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from limelight.errors import EngineFailed
-from limelight.kernels.cuda_graph import CaptureCost
+from limelight.kernels.cuda_graph import CaptureCost, PassKind
 from limelight.kernels.device import Device
 from limelight.kernels.step_kernels import StepKernels
 from limelight.models.captured.adapter_rows import AdapterRows, adapter_rows
@@ -53,6 +53,11 @@ class CapturedStepExecutor:
         self._launcher: Launcher | None = Launcher(device, kernels, passes, buffers)
         self._undrawn: _Undrawn | None = None
         device.synchronize()
+
+    def kinds(self) -> Sequence[PassKind]:
+        """The passes that `capture` captures."""
+        assert self._launcher is not None, "nothing runs after close()"
+        return self._launcher.kinds()
 
     def capture(self, report: Callable[[float], None]) -> CaptureCost:
         """Capture the passes that most steps need; before the first step.

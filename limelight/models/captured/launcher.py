@@ -39,7 +39,16 @@ class Launcher:
         self._kernels = kernels
         self._passes = passes
         self._buffers = buffers
-        self._decodes, self._mixed, self._drawing = [Buckets(kind) for kind in self._kinds()]
+        self._decodes, self._mixed, self._drawing = [Buckets(kind) for kind in self.kinds()]
+
+    def kinds(self) -> tuple[PassKind, PassKind, PassKind]:
+        """The passes that can be captured: decodes by sequences, other layers by rows, heads by sampled rows."""
+        limits, passes = self._buffers.limits, self._passes
+        return (
+            PassKind("decode", sequence_buckets(limits.chunks), passes.decodes),
+            PassKind("mixed", token_buckets(min(limits.rows, LARGEST_CAPTURED_TOKENS)), passes.mixed),
+            PassKind("draw", sequence_buckets(limits.sampled), passes.drawing),
+        )
 
     def capture(self, report: Callable[[float], None]) -> CaptureCost:
         """Capture the passes that most steps need; before the first step.
@@ -47,7 +56,7 @@ class Launcher:
         Raises:
             OutOfMemory: there is not enough memory for them.
         """
-        (self._decodes, self._mixed, self._drawing), cost = capture(self._device, self._kinds(), report)
+        (self._decodes, self._mixed, self._drawing), cost = capture(self._device, self.kinds(), report)
         return cost
 
     def change_seats(self, slot: Slot, change: SeatChange) -> None:
@@ -159,14 +168,6 @@ class Launcher:
 
     def _upload(self, words: Tensor, num_words: int) -> None:
         self._device.run(partial(_copy, self._buffers.step.words[:num_words], words[:num_words]))
-
-    def _kinds(self) -> tuple[PassKind, PassKind, PassKind]:
-        limits, passes = self._buffers.limits, self._passes
-        return (
-            PassKind("decode", sequence_buckets(limits.chunks), passes.decodes),
-            PassKind("mixed", token_buckets(min(limits.rows, LARGEST_CAPTURED_TOKENS)), passes.mixed),
-            PassKind("draw", sequence_buckets(limits.sampled), passes.drawing),
-        )
 
 
 @torch.inference_mode()

@@ -169,4 +169,9 @@ def _measured(
 
 
 def _told(needs: Needs, budget: GpuBudget) -> str:
-    return f"the model does not fit ({needs.told(budget)}); {smallest_change(needs, budget)}"
+    if needs.total > budget.ours:
+        return f"the model does not fit ({needs.told(budget)}); {smallest_change(needs, budget)}"
+    return (
+        f"a step of the largest size needs more than is left ({needs.told(budget)}); "
+        f"lower max_num_batched_tokens ({needs.max_num_batched_tokens:,})"
+    )

@@ -51,8 +51,7 @@ class CapturedRig:
         source, self.device, self.capacity = NativeSource(checkpoint), QueuedDevice(seed), capacity
         kernels = kernels or ReferenceStepKernels("cpu")
         model = source.load(kernels, Precision.uniform("float32"), capacity.max_model_len, lambda what, fraction: None)
-        self.adaptable = model.adaptable
-        kv = _pool(kernels, source, capacity)
+        kv = pool(kernels, source, capacity)
         limits = captured_limits(capacity, NUM_GUESSES)
         if patches is not None:
             limits = type(limits)(rows=limits.rows, chunks=limits.chunks, sampled=limits.sampled, patches=patches)
@@ -66,6 +65,7 @@ class CapturedRig:
         self.adapters: dict[int, Any] = {}
         self.executor = CapturedStepExecutor(model, kernels, kv, self.device, capacity, self.buffers, self.adapters)
         self.progress: list[float] = []
+        self.adaptable = model.adaptable
         if captured:
             self.cost = self.executor.capture(self.progress.append)
 
@@ -73,10 +73,10 @@ class CapturedRig:
 def torch_executor(checkpoint: Checkpoint, capacity: Capacity) -> TorchStepExecutor:
     source, kernels = NativeSource(checkpoint), ReferenceKernels("cpu")
     model = source.load(kernels, Precision.uniform("float32"), capacity.max_model_len, lambda what, fraction: None)
-    return TorchStepExecutor(model, kernels, _pool(kernels, source, capacity), capacity)
+    return TorchStepExecutor(model, kernels, pool(kernels, source, capacity), capacity)
 
 
-def _pool(kernels: Any, source: NativeSource, capacity: Capacity) -> Any:
+def pool(kernels: Any, source: NativeSource, capacity: Capacity) -> Any:
     kv = allocate_kv_cache(kernels, kv_layout(source.outline, capacity.num_pages, capacity.page_size, "float32"))
     for layer in kv.layers:
         layer.fill_(torch.nan)
@@ -103,6 +103,7 @@ class Drive:
         *,
         depth: int = 1,
         guesses: bool = False,
+        adapter: int | None = None,
         on_step: Callable[[Step], object] = lambda step: None,
     ) -> None:
         speculation = Speculation(num_tokens=NUM_GUESSES, longest=3, shortest=1) if guesses else None
@@ -117,7 +118,13 @@ class Drive:
             if waiting and turn % 2 == 0:
                 number, (prompt, sampling, max_tokens) = waiting.popleft()
                 self.planner.add(
-                    Planned(request_id=str(number), prompt_token_ids=prompt, sampling=sampling, max_tokens=max_tokens)
+                    Planned(
+                        request_id=str(number),
+                        prompt_token_ids=prompt,
+                        sampling=sampling,
+                        max_tokens=max_tokens,
+                        adapter=adapter,
+                    )
                 )
             turn += 1
             while (step := self.planner.plan()) is not None:

@@ -29,7 +29,7 @@ GROUP = 8
 """Tiles that a row's program reads at once."""
 PROGRAMS_PER_PROCESSOR = 8
 """Of scoring, as many as fit a multiprocessor."""
-SCORE_WARPS, DRAW_WARPS = 4, 16
+SCORE_WARPS, DRAW_WARPS, FINISH_WARPS = 4, 16, 4
 CHUNK_BLOCK = 128
 
 
@@ -112,6 +112,9 @@ def finish(batch: DrawBatch, drawn: DrawnWords) -> None:
         drawn.num_accepted,
         step.limits.chunks,
         BLOCK=CHUNK_BLOCK,
+        num_warps=FINISH_WARPS,
+        num_stages=1,
+        enable_fp_fusion=False,
     )
 
 
@@ -136,7 +139,7 @@ def builds(vocab_size: int) -> Iterator[KernelBuild]:
     for name, kernel, num_warps in (
         (f"scores, {vocab_size:,} tokens", score_kernel, SCORE_WARPS),
         (f"draw, {vocab_size:,} tokens", draw_kernel, DRAW_WARPS),
-        ("finish", finish_kernel, 4),
+        ("finish", finish_kernel, FINISH_WARPS),
     ):
         arguments = {parameter.name: known[parameter.name] for parameter in kernel.params}
         yield KernelBuild(name, kernel, arguments, num_warps=num_warps, num_stages=1, enable_fp_fusion=False)

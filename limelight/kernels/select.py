@@ -23,8 +23,12 @@ def select_kernels(
     Raises:
         ConfigError: the settings ask for what these kernels do not do.
     """
+    if device != "cpu" and native and config.cpu_kernels != "reference":
+        return _on_gpu(config, device)
     runs_in_c = device == "cpu" and native and config.cpu_kernels != "reference"
     library = find(config.cpu_kernels) if runs_in_c else None
+    if config.quantize == "fp8" and device == "cpu":
+        raise ConfigError('quantize is "fp8", which is for GPUs; use "int8", or device "cuda"')
     if library is not None:
         return CpuKernels(library)
     if not native:
@@ -40,6 +44,30 @@ def select_kernels(
     from limelight.kernels.reference import ReferenceKernels  # imports torch, which the kernels in C do without
 
     return ReferenceKernels(device)
+
+
+def _on_gpu(config: EngineConfig, device: str) -> Kernels:
+    if config.cpu_kernels != "auto":
+        raise ConfigError(
+            f'cpu_kernels is "{config.cpu_kernels}", but the device is {device}; use "auto", or "reference" for '
+            "PyTorch's own operations"
+        )
+    if config.deterministic:
+        raise ConfigError(
+            f"deterministic is on, but the device is {device}, where a request's tokens depend on what runs beside it; "
+            'leave it out, or use device "cpu"'
+        )
+    if config.num_threads is not None:
+        raise ConfigError(f"num_threads is {config.num_threads}, but the device is {device}; leave it out")
+    from limelight.kernels.triton.make import triton_kernels
+
+    kernels = triton_kernels(device)
+    if config.quantize == "int8" or (config.quantize == "fp8" and "FP8" not in kernels.stored_formats):
+        also = '"fp8" or ' if "FP8" in kernels.stored_formats else ""
+        raise ConfigError(
+            f'quantize is "{config.quantize}", which {device} does not multiply with; use {also}"int4", or "auto"'
+        )
+    return kernels
 
 
 def _only_in_c(config: EngineConfig) -> list[tuple[str, str]]:

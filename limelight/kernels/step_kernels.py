@@ -5,7 +5,7 @@ Such kernels take a `RowBatch` for the `AttentionBatch` of `Kernels.plan` and `r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from limelight.kernels.interface import Kernels
 
@@ -37,3 +37,8 @@ class StepKernels(Kernels, Protocol):
     def finish(self, batch: DrawBatch, drawn: DrawnWords) -> None:
         """Write `num_accepted`, the last tokens of the seats that draw, and count what counts for their penalties."""
         ...
+
+
+def has_passes(kernels: Kernels) -> TypeGuard[StepKernels]:
+    """Whether passes of these kernels can be captured."""
+    return hasattr(kernels, "patch_seats")

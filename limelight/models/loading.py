@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError, OutOfMemory
@@ -12,19 +12,31 @@ from limelight.kernels.cpu.features import usable_cores
 from limelight.kernels.cpu.kernels import CpuKernels
 from limelight.kernels.cpu.loading import load_library
 from limelight.kernels.cpu.step_buffers import StepLimits
+from limelight.kernels.device import DeviceMemory
 from limelight.kernels.interface import Kernels
 from limelight.kernels.select import select_kernels
+from limelight.kernels.step_kernels import has_passes
+from limelight.models.decoder import Decoder
 from limelight.models.device_choice import choose_device
 from limelight.models.free_memory import free_memory_bytes
 from limelight.models.gguf.vocabulary import vocabulary_from_gguf
+from limelight.models.gpu_budget import GpuBudget
 from limelight.models.hub import DEFAULT_SAMPLING, model_name, resolve
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.loaded_model import ChatFormat, LoadedModel
 from limelight.models.lora.adapter_table import AdapterTable
-from limelight.models.memory_plan import CPU_KV_LIMIT_BYTES, MemoryPlan, plan_memory
+from limelight.models.memory_plan import (
+    CPU_KV_LIMIT_BYTES,
+    GPU_KV_SHARE,
+    KV_SHARE,
+    UNMEASURED_GPU_KV_SHARE,
+    MemoryPlan,
+    plan_memory,
+)
 from limelight.models.precision import Precision, choose_precision, precision_note
 from limelight.models.recorded_step_executor import RecordedStepExecutor, most_sampled, step_limits
 from limelight.models.source import AdaptableModel, Source, open_source
+from limelight.models.spec import ModelSpec
 from limelight.models.text.chat_format import chat_format_from_gguf, load_chat_format
 from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
 from limelight.progress import Note, Report
@@ -55,35 +67,25 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         model = source.load(kernels, precision, plan.max_model_len, report)
         vocabulary, chat_format = text.result()
 
-    capacity = Capacity(
-        num_pages=plan.num_pages,
-        page_size=plan.page_size,
-        num_seats=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        max_model_len=plan.max_model_len,
-        vocab_size=outline.vocab_size,
-    )
     adapters = AdapterTable(
         model.adaptable, precision.values, kernels.device, config.max_lora_rank, partial(_free_bytes, kernels)
     )
+    ready = _prepare(config, source, kernels, precision, model, plan, adapters, report)
+    report("warming up", None)
     try:
-        kv = allocate_kv_cache(kernels, kv_layout(outline, plan.num_pages, plan.page_size, precision.kv))
-        executor = _executor(config, model, kernels, kv, capacity, adapters)
-        report("warming up", None)
-        warm_up(executor, capacity)
+        warm_up(ready.executor, ready.capacity)
     except MemoryError as error:
-        raise OutOfMemory(f"the system does not give what steps need: {error}\n{plan.table()}") from error
+        raise _no_memory(error) from error
     return LoadedModel(
         name=model_name(config.model),
         vocabulary=vocabulary,
         chat_format=chat_format,
-        executor=executor,
-        capacity=capacity,
+        executor=ready.executor,
+        capacity=ready.capacity,
         eos_token_ids=outline.eos_token_ids | vocabulary.eos_token_ids,
         defaults=DEFAULT_SAMPLING if config.model is None else source.sampling_defaults,
-        memory_plan=plan.table(),
+        memory_plan=ready.plan.table(),
         adapters=adapters if model.adaptable else None,
-        overlaps_steps=kernels.device != "cpu",
     )
 
 
@@ -130,36 +132,73 @@ def divide_memory(config: EngineConfig, source: Source, kernels: Kernels, precis
         context_length=outline.max_position_embeddings,
         max_model_len=config.max_model_len,
         kv_cache_bytes=config.kv_cache_bytes,
-        free_bytes=_free_bytes(kernels),
+        free_bytes=_free_bytes(kernels) if on_cpu else _gpu_bytes(config, kernels.device),
         max_num_seqs=config.max_num_seqs,
         working_bytes=source.working_bytes(kernels, precision, limits, config.max_lora_rank),
         kv_limit_bytes=CPU_KV_LIMIT_BYTES if on_cpu else None,
+        kv_share=KV_SHARE if on_cpu else GPU_KV_SHARE if has_passes(kernels) else UNMEASURED_GPU_KV_SHARE,
     )
 
 
-def _executor(
+class _Ready(NamedTuple):
+    executor: StepExecutor
+    capacity: Capacity
+    plan: MemoryPlan
+
+
+def _prepare(
     config: EngineConfig,
-    model: AdaptableModel,
+    source: Source,
     kernels: Kernels,
-    kv: Any,
-    capacity: Capacity,
+    precision: Precision,
+    model: AdaptableModel,
+    plan: MemoryPlan,
     adapters: AdapterTable,
-) -> StepExecutor:
-    if not isinstance(kernels, CpuKernels):
-        from limelight.models.step_executor import TorchStepExecutor  # imports torch
+    report: Report,
+) -> _Ready:
+    """The pool and what runs steps over it."""
+    outline = source.outline
+    if has_passes(kernels):
+        # These import torch.
+        from limelight.models.captured.loading import Loaded, executor_on_gpu
 
-        return TorchStepExecutor(model, kernels, kv, capacity, adapters.weights)
-    return RecordedStepExecutor(
-        model,
-        kernels,
-        kv,
-        vocab_size=capacity.vocab_size,
-        limits=step_limits(capacity, config.num_speculative_tokens),
-        num_threads=config.num_threads or usable_cores(),
-        adapters=adapters.weights,
-        max_adapters=config.max_loras,
-        max_adapter_rank=config.max_lora_rank,
+        assert isinstance(model, Decoder), "layers of our own, which come in two halves"
+        assert isinstance(outline, ModelSpec), "the same"
+        loaded = Loaded(model, outline, kernels, precision)
+        return _Ready(*executor_on_gpu(config, loaded, plan.max_model_len, report, adapters.weights))
+    capacity = Capacity(
+        num_pages=plan.num_pages,
+        page_size=plan.page_size,
+        num_seats=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_model_len=plan.max_model_len,
+        vocab_size=outline.vocab_size,
     )
+    try:
+        kv = allocate_kv_cache(kernels, kv_layout(outline, plan.num_pages, plan.page_size, precision.kv))
+        if isinstance(kernels, CpuKernels):
+            executor: StepExecutor = RecordedStepExecutor(
+                model,
+                kernels,
+                kv,
+                vocab_size=capacity.vocab_size,
+                limits=step_limits(capacity, config.num_speculative_tokens),
+                num_threads=config.num_threads or usable_cores(),
+                adapters=adapters.weights,
+                max_adapters=config.max_loras,
+                max_adapter_rank=config.max_lora_rank,
+            )
+        else:
+            from limelight.models.step_executor import TorchStepExecutor  # imports torch
+
+            executor = TorchStepExecutor(model, kernels, kv, capacity, adapters.weights)
+    except MemoryError as error:
+        raise _no_memory(error) from error
+    return _Ready(executor, capacity, plan)
+
+
+def _no_memory(error: MemoryError) -> OutOfMemory:
+    return OutOfMemory(f"the system does not give what steps need: {error}")
 
 
 def _free_bytes(kernels: Kernels) -> int | None:
@@ -169,6 +208,16 @@ def _free_bytes(kernels: Kernels) -> int | None:
     import torch
 
     return torch.cuda.mem_get_info(kernels.device)[0]
+
+
+def _gpu_bytes(config: EngineConfig, device: str) -> int:
+    """What Limelight may take of a GPU."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info(device)
+    own = torch.cuda.memory_reserved(device)
+    memory = DeviceMemory(total=total, free=free, own=own, peak=own)
+    return GpuBudget.of(memory, config.gpu_memory_utilization).ours
 
 
 def _text_side(path: Path, gguf_metadata: Mapping[str, Any] | None) -> tuple[TokenizersVocabulary, ChatFormat]:

@@ -12,7 +12,9 @@ KV_SHARE = 0.4
 """Share of the memory left after the weights that the KV pool takes by default. The rest is for the host program, the
 working memory of a step and the page cache that holds a mapped checkpoint: Limelight is often a guest in a process."""
 GPU_KV_SHARE = 1.0
-"""The same on a GPU, of which the caller has taken everything else off: nobody else can have what a pool leaves."""
+"""The same on a GPU where what steps take was measured: what a pool leaves is of no use to anybody."""
+UNMEASURED_GPU_KV_SHARE = 0.8
+"""The same where it was not."""
 MOST = 0.9
 """Share of that memory which the pool may take where the user's max_model_len needs it."""
 UNKNOWN_ROOM_KV_BYTES = 2**30

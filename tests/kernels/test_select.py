@@ -32,7 +32,8 @@ def test_models_with_layers_of_our_own_run_in_c() -> None:
     ("config", "device", "native"),
     [
         (EngineConfig(), CPU, False),
-        (EngineConfig(), CUDA, True),
+        (EngineConfig(), CUDA, False),
+        (EngineConfig(cpu_kernels="reference"), CUDA, True),
         (EngineConfig(cpu_kernels="reference"), CPU, True),
         (EngineConfig(quantize="none"), CPU, False),
     ],
@@ -50,9 +51,8 @@ def test_without_a_compiler_models_run_on_torch() -> None:
 @pytest.mark.parametrize("field", NEED_C)
 def test_what_torch_cannot_keep_is_refused(field: str) -> None:
     config = EngineConfig(**{field: NEED_C[field]})
-    for device, native, reason in ((CPU, False, "layers of transformers"), (CUDA, True, "the device is cuda")):
-        with pytest.raises(ConfigError, match=rf"^{field}.* needs the kernels in C, but .*{reason}"):
-            select_kernels(config, device, native=native)
+    with pytest.raises(ConfigError, match=rf"^{field}.* needs the kernels in C, but .*layers of transformers"):
+        select_kernels(config, CPU, native=False)
     with pytest.raises(ConfigError, match=r"can neither be found nor compiled here"):
         select_kernels(config, CPU, native=True, find=without_compiler)
 
@@ -60,3 +60,48 @@ def test_what_torch_cannot_keep_is_refused(field: str) -> None:
 def test_reference_kernels_keep_no_promise_of_equal_tokens() -> None:
     with pytest.raises(ConfigError, match='deterministic needs the kernels in C, but cpu_kernels is "reference"'):
         select_kernels(EngineConfig(cpu_kernels="reference", deterministic=True), CPU, native=True)
+
+
+class Triton:
+    """What is asked of Triton's kernels before they are chosen."""
+
+    def __init__(self, stored_formats: frozenset[str]) -> None:
+        self.stored_formats = stored_formats
+
+
+@pytest.fixture
+def hopper(monkeypatch: pytest.MonkeyPatch) -> Triton:
+    kernels = Triton(frozenset({"FP8", "INT4_64"}))
+    monkeypatch.setattr("limelight.kernels.triton.make.triton_kernels", lambda _device: kernels)
+    return kernels
+
+
+@pytest.mark.parametrize("quantize", ["auto", "none", "fp8", "int4"])
+def test_models_with_layers_of_our_own_run_on_triton_on_a_gpu(hopper: Triton, quantize: str) -> None:
+    assert select_kernels(EngineConfig(quantize=quantize), "cuda:0", native=True) is hopper
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            {"cpu_kernels": "portable"},
+            'cpu_kernels is "portable", but the device is cuda:0; use "auto", or "reference"',
+        ),
+        ({"deterministic": True}, "deterministic is on, but the device is cuda:0"),
+        ({"num_threads": 2}, "num_threads is 2, but the device is cuda:0; leave it out"),
+        ({"quantize": "int8"}, 'quantize is "int8", which cuda:0 does not multiply with; use "fp8" or "int4"'),
+    ],
+)
+def test_what_a_gpu_does_not_keep_is_refused(hopper: Triton, settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        select_kernels(EngineConfig(**settings), "cuda:0", native=True)
+
+
+def test_weights_of_eight_bits_need_a_processor_for_them(hopper: Triton) -> None:
+    hopper.stored_formats = frozenset({"INT4_64"})
+    with pytest.raises(ConfigError, match='quantize is "fp8", which cuda:0 does not multiply with; use "int4"'):
+        select_kernels(EngineConfig(quantize="fp8"), "cuda:0", native=True)
+    for native in (True, False):
+        with pytest.raises(ConfigError, match='quantize is "fp8", which is for GPUs'):
+            select_kernels(EngineConfig(quantize="fp8"), CPU, native=native)

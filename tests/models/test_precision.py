@@ -13,7 +13,7 @@ from tests.models.tiny_models import c_kernels
 class GpuKernels(ReferenceKernels):
     """Reference kernels that say of themselves what Triton's would on a Hopper GPU."""
 
-    stored_formats = stored_formats((9, 0))
+    stored_formats = stored_formats(90)
 
     def __init__(self) -> None:
         self.device = "cuda:0"

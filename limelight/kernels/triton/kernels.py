@@ -1,6 +1,6 @@
 """`Kernels` for NVIDIA GPUs, over the fixed buffers of a step: every method but the products is a launch of our own.
 
-Products are cuBLAS's, through torch, as the reference has them.
+Products are cuBLAS's, or torch's own with weights of 8 and 4 bits (`linear.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from limelight.kernels.interface import (
     SamplingBatch,
     StoredTensor,
 )
-from limelight.kernels.reference import ReferenceExperts, ReferenceKernels, ReferenceLinear
-from limelight.kernels.triton import attention, elementwise, sampling, step_input
-from limelight.kernels.triton import experts as expert_products
+from limelight.kernels.reference import ReferenceExperts, ReferenceKernels
+from limelight.kernels.triton import attention, elementwise, linear, sampling, step_input, weight_formats
 from limelight.kernels.triton import kv as kv_memory
 from limelight.kernels.triton.attention import AttentionPlan, Processor
 from limelight.kernels.triton.kv import Rotation, TritonKV
+from limelight.kernels.triton.linear import PackedLinear
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,11 +39,11 @@ class TritonKernels:
 
     page_sizes: tuple[int, ...] = kv_memory.PAGE_SIZES
     pages_per_run = 1
-    stored_formats: frozenset[str] = frozenset()
 
     def __init__(self, device: str, processor: Processor) -> None:
         """Launch on `device`, which has this processor."""
         self.device = device
+        self.stored_formats = weight_formats.stored_formats(processor.capability)
         self._processor = processor
         self._torch = ReferenceKernels(device)
 
@@ -61,41 +61,42 @@ class TritonKernels:
         return kv_memory.allocate_kv(layout, self.device, self._processor.capability)
 
     def packed_bytes(self, shape: tuple[int, int], stored: str) -> int:
-        """As much as the tensor."""
-        return self._torch.packed_bytes(shape, stored)
+        """As much as the rows; see `weight_formats.py`."""
+        return weight_formats.packed_bytes(shape, stored)
 
     def embedding_bytes(self, shape: tuple[int, int], stored: str, *, is_head: bool) -> int:
         """As much as the tensor, whether it is the head too or not."""
-        return self._torch.embedding_bytes(shape, stored, is_head=is_head)
+        return weight_formats.packed_bytes(shape, stored)
 
-    def quantize(self, matrix: Tensor, format_name: str) -> StoredTensor:
-        """Nothing is quantised.
+    def quantize(self, matrix: Tensor | NDArray[np.float32], format_name: str) -> StoredTensor:
+        """A matrix in 8 or 4 bits; see `weight_formats.py`.
 
         Raises:
-            ValueError: always.
+            ValueError: the format does not fit it.
         """
-        return self._torch.quantize(matrix, format_name)
+        return weight_formats.quantize(matrix, format_name, self.device)
 
-    def pack_linear(self, segments: Sequence[LinearSegment]) -> ReferenceLinear:
-        """One matrix of all segments.
+    def pack_linear(self, segments: Sequence[LinearSegment]) -> PackedLinear:
+        """Neighbours of one format as one product.
 
         Raises:
             ValueError: the segments disagree on the input size.
         """
-        return self._torch.pack_linear(segments)
+        return linear.pack_linear(segments, self.device)
 
-    def pack_embedding(self, table: Tensor | StoredTensor, *, is_head: bool) -> tuple[Tensor, ReferenceLinear | None]:
+    def pack_embedding(self, table: Tensor | StoredTensor, *, is_head: bool) -> tuple[Tensor, PackedLinear | None]:
         """The table itself, and the same as a product."""
-        return self._torch.pack_embedding(table, is_head=is_head)
+        assert not isinstance(table, StoredTensor), "tables are kept in 16 bits"
+        return table, linear.pack_linear([LinearSegment(weight=table)], self.device) if is_head else None
 
     def pack_experts(self, weights: ExpertWeights) -> ReferenceExperts:
         """Gate and up as one matrix."""
         return self._torch.pack_experts(weights)
 
     # Products.
-    def linear(self, inputs: Tensor, packed: ReferenceLinear) -> Tensor:
+    def linear(self, inputs: Tensor, packed: PackedLinear) -> Tensor:
         """See `Kernels`."""
-        return self._torch.linear(inputs, packed)
+        return linear.linear(inputs, packed)
 
     def add_low_rank(self, outputs: Tensor, inputs: Tensor, additions: Sequence[LowRankRows]) -> None:
         """See `Kernels`."""
@@ -103,11 +104,11 @@ class TritonKernels:
 
     def route(self, scores: Tensor, num_chosen: int, *, chosen_first: bool, normalize: bool) -> tuple[Tensor, Tensor]:
         """See `Kernels`."""
-        return expert_products.route(scores, num_chosen, chosen_first=chosen_first, normalize=normalize)
+        return self._torch.route(scores, num_chosen, chosen_first=chosen_first, normalize=normalize)
 
     def experts(self, inputs: Tensor, chosen: Tensor, shares: Tensor, packed: ReferenceExperts) -> Tensor:
         """See `Kernels`."""
-        return expert_products.experts(inputs, chosen, shares, packed)
+        return self._torch.experts(inputs, chosen, shares, packed)
 
     # What lies between them.
     def embed(self, token_ids: Tensor, table: Tensor, scale: float) -> Tensor:

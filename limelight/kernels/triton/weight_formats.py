@@ -10,7 +10,9 @@ in the upper half. Nothing here needs Triton.
 
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from limelight.kernels.interface import DTYPE_BYTES, StoredTensor
@@ -18,7 +20,7 @@ from limelight.kernels.interface import DTYPE_BYTES, StoredTensor
 FP8 = "FP8"
 INT4_GROUPS = {f"INT4_{group}": group for group in (32, 64, 128)}
 """Formats of 4 bits -> inputs that share a scale."""
-FP8_CAPABILITY = (8, 9)
+FP8_CAPABILITY = 89
 """Ada: the first with matrix units for FP8."""
 FP8_ALIGNMENT = 16
 """Outputs and inputs of a product in FP8 are multiples of this."""
@@ -30,8 +32,8 @@ SCALE_BYTES = 4
 """Of a row of FP8, or of a group of INT4."""
 
 
-def stored_formats(capability: tuple[int, int]) -> frozenset[str]:
-    """Formats of `StoredTensor` that a GPU of this capability multiplies with."""
+def stored_formats(capability: int) -> frozenset[str]:
+    """Formats of `StoredTensor` that a GPU of this capability, times ten, multiplies with."""
     return frozenset(INT4_GROUPS) | ({FP8} if capability >= FP8_CAPABILITY else set())
 
 
@@ -52,7 +54,7 @@ def packed_bytes(shape: tuple[int, int], stored: str) -> int:
     return shape[0] * _row_bytes(shape[1], stored)
 
 
-def quantize(matrix: Tensor, format_name: str, device: str) -> StoredTensor:
+def quantize(matrix: Tensor | NDArray[np.float32], format_name: str, device: str) -> StoredTensor:
     """A matrix [out, in] of any float dtype in a quantised format; made on the device.
 
     Raises:
@@ -61,7 +63,7 @@ def quantize(matrix: Tensor, format_name: str, device: str) -> StoredTensor:
     if matrix.ndim != 2 or not fits((matrix.shape[0], matrix.shape[1]), format_name):
         raise ValueError(f"a matrix {list(matrix.shape)} does not fit {format_name}")
     with torch.inference_mode():
-        exact = matrix.to(device).float()
+        exact = torch.as_tensor(matrix).to(device).float()
         rows = _fp8_rows(exact) if format_name == FP8 else _int4_rows(exact, INT4_GROUPS[format_name])
         return StoredTensor(format_name, (matrix.shape[0], matrix.shape[1]), rows.cpu().numpy())
 

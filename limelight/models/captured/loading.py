@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import torch
 
 from limelight.config import EngineConfig
 from limelight.errors import OutOfMemory
 from limelight.kernels.device import Device
+from limelight.kernels.interface import DTYPE_BYTES
 from limelight.kernels.step_kernels import StepKernels
 from limelight.kernels.torch_dtypes import TORCH_DTYPES
 from limelight.models.captured.buffers import StepBuffers, captured_limits, make_buffers
@@ -17,10 +19,11 @@ from limelight.models.captured.executor import CapturedStepExecutor
 from limelight.models.captured.passes import CapturableModel
 from limelight.models.captured.profiling import StepMemory, measure_steps
 from limelight.models.gpu_budget import GpuBudget, Needs, smallest_change
+from limelight.models.gpu_tenants import others_note
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
 from limelight.models.memory_plan import GPU_KV_SHARE, MemoryPlan, plan_memory
 from limelight.models.precision import Precision
-from limelight.models.spec import ModelOutline
+from limelight.models.spec import ModelSpec
 from limelight.models.wording import as_size
 from limelight.progress import Note, Report
 from limelight.step import Capacity
@@ -38,19 +41,38 @@ class Ready(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A model whose weights are on the device.
-
-    Attributes:
-        hidden_size: of what the layers leave for the head.
-        quantized: its matrices are in fewer than 16 bits.
-    """
+    """A model whose weights are on the device."""
 
     model: CapturableModel
-    outline: ModelOutline
-    hidden_size: int
+    outline: ModelSpec
     kernels: StepKernels
     precision: Precision
-    quantized: bool
+
+    @property
+    def is_quantized(self) -> bool:
+        """Its matrices were made smaller while loading."""
+        return self.precision.weights is not None and self.precision.weights not in DTYPE_BYTES
+
+
+def executor_on_gpu(
+    config: EngineConfig,
+    loaded: Loaded,
+    max_model_len: int,
+    report: Report,
+    adapters: Mapping[int, AdapterWeights],
+) -> Ready:
+    """As `captured_executor`, on the GPU that the kernels launch on.
+
+    Raises:
+        OutOfMemory: with the plan and the smallest change that fits.
+    """
+    from limelight.kernels.cuda import CudaDevice
+
+    index = int(loaded.kernels.device.partition(":")[2])
+    device = CudaDevice(index)
+    budget = GpuBudget.of(device.memory(), config.gpu_memory_utilization)
+    others = others_note(budget.others, str(torch.cuda.get_device_properties(index).uuid))
+    return captured_executor(config, loaded, device, budget, max_model_len, report, others=others, adapters=adapters)
 
 
 def captured_executor(
@@ -97,7 +119,7 @@ def captured_executor(
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         kv_cache_bytes=config.kv_cache_bytes,
-        quantized=loaded.quantized,
+        quantized=loaded.is_quantized,
     )
     if config.kv_cache_bytes is not None:
         needs = msgspec.structs.replace(needs, kv=max(needs.kv, config.kv_cache_bytes))
@@ -107,7 +129,7 @@ def captured_executor(
         buffers = make_buffers(
             capacity,
             limits,
-            hidden_size=loaded.hidden_size,
+            hidden_size=outline.hidden_size,
             dtype=TORCH_DTYPES[precision.values],
             device=kernels.device,
         )

@@ -123,9 +123,9 @@ def test_sizes_that_a_format_does_not_fit_count_as_sixteen_bits_and_are_refused(
 
 
 def test_only_later_processors_multiply_in_eight_bits() -> None:
-    assert FP8 not in stored_formats((8, 6))
-    assert FP8 in stored_formats((8, 9))
-    assert "INT4_64" in stored_formats((8, 0))
+    assert FP8 not in stored_formats(86)
+    assert FP8 in stored_formats(89)
+    assert "INT4_64" in stored_formats(80)
 
 
 @pytest.mark.parametrize(("num_rows", "num_columns"), [(0, 32), (1, 16), (3, 2048), (2, 2064), (5, 4100)])

@@ -24,17 +24,10 @@ from tests.models.captured.reference_step_kernels import ReferenceStepKernels
 NUM_GUESSES = 3
 
 
-def capacity_of(
-    checkpoint: Checkpoint,
-    *,
-    num_pages: int = 64,
-    page_size: int = 8,
-    num_seats: int = 8,
-    max_num_batched_tokens: int = 96,
-) -> Capacity:
+def capacity_of(checkpoint: Checkpoint, *, num_pages: int = 64, num_seats: int = 8, max_num_batched_tokens: int = 96):
     return Capacity(
         num_pages=num_pages,
-        page_size=page_size,
+        page_size=8,
         num_seats=num_seats,
         max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=128,

@@ -13,6 +13,7 @@ from limelight.models.checkpoint import open_checkpoint
 from limelight.models.gpu_budget import GpuBudget
 from limelight.models.precision import Precision
 from limelight.models.source import NativeSource
+from limelight.models.spec import ModelSpec
 from limelight.step import Capacity
 from tests.models.captured.queued_device import QueuedDevice, QueuedGraph
 from tests.models.captured.reference_step_kernels import ReferenceStepKernels
@@ -67,7 +68,8 @@ def ready(source: NativeSource, device: BookkeepingDevice, **settings: Any) -> R
     kernels = ReferenceStepKernels("cpu")
     precision = Precision.uniform("float32")
     model = source.load(kernels, precision, 128, lambda what, fraction: None)
-    loaded = Loaded(model, source.outline, 32, kernels, precision, quantized=False)
+    assert isinstance(source.outline, ModelSpec)
+    loaded = Loaded(model, source.outline, kernels, precision)
     budget = GpuBudget.of(device.memory(), config.gpu_memory_utilization)
     return captured_executor(
         config,

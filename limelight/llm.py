@@ -56,7 +56,8 @@ class LLM:
         enable_lora: accepted for vLLM's sake: adapters are there whenever a call brings one.
         tensor_parallel_size, pipeline_parallel_size, data_parallel_size: 1.
         quantization: None; quantised models need no option.
-        trust_remote_code, enforce_eager, swap_space, enable_chunked_prefill, disable_log_stats: without effect here.
+        enforce_eager: on a GPU, capture no passes (`enable_cuda_graph`).
+        trust_remote_code, swap_space, enable_chunked_prefill, disable_log_stats: without effect here.
 
     Raises:
         ConfigError: a value is out of range or not supported.
@@ -110,7 +111,6 @@ class LLM:
         _warn_without_effect(
             {
                 "trust_remote_code": trust_remote_code,
-                "enforce_eager": enforce_eager,
                 "swap_space": swap_space,
                 "enable_chunked_prefill": enable_chunked_prefill,
                 "disable_log_stats": disable_log_stats,
@@ -134,6 +134,7 @@ class LLM:
             "gpu_memory_utilization": gpu_memory_utilization,
             "page_size": block_size,
             "enable_prefix_caching": enable_prefix_caching,
+            "enable_cuda_graph": None if enforce_eager is None else not enforce_eager,
             "max_loras": max_loras,
             "max_lora_rank": max_lora_rank,
         }

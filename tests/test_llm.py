@@ -288,10 +288,10 @@ def test_an_option_that_would_change_results_is_refused_by_name(options: dict[st
 
 def test_an_option_without_effect_is_named_in_a_warning() -> None:
     with (
-        pytest.warns(UserWarning, match="enforce_eager"),
+        pytest.warns(UserWarning, match="swap_space"),
         pytest.raises(ModelError),
     ):
-        LLM(model="/no/such/folder", gpu_memory_utilization=0.5, enforce_eager=True)
+        LLM(model="/no/such/folder", gpu_memory_utilization=0.5, enforce_eager=True, swap_space=1)
 
 
 def seconds_to_exit(script: str) -> float:

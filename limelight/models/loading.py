@@ -86,6 +86,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         defaults=DEFAULT_SAMPLING if config.model is None else source.sampling_defaults,
         memory_plan=ready.plan.table(),
         adapters=adapters if model.adaptable else None,
+        overlaps_steps=kernels.device != "cpu",
     )
 
 

@@ -11,13 +11,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from limelight.kernels.triton import attention, elementwise, fp8_rows, kv, sampling, step_input
+from limelight.kernels.triton import attention, elementwise, experts, fp8_rows, kv, sampling, step_input
 from limelight.kernels.triton.build import SHARED_MEMORY_BYTES, KernelBuild, Resources, compile_build
 from limelight.kernels.triton.shapes import SHAPES
 
 VOCAB_SIZES = (128_256, 262_144)
 NORMED = ((4096, "bf16", "bf16"), (8192, "fp16", "fp16"), (5376, "bf16", "fp32"))
 """Hidden sizes, and Triton's names of the types of the values and of the norms' weights."""
+
+EXPERTS = ((8, 2, 4096, 14336), (128, 8, 2048, 768))
+"""How many there are, how many a row takes, the hidden size, and the width of an expert."""
 
 TABLE_BEGINS, TABLE_ENDS = "<!-- table begins -->\n", "<!-- table ends -->\n"
 
@@ -30,6 +33,8 @@ def serving_builds(capability: int) -> Iterator[KernelBuild]:
         yield from sampling.builds(vocab_size)
     for hidden_size, dtype, norm_dtype in NORMED:
         yield from elementwise.builds(hidden_size, dtype, norm_dtype)
+    for sizes in EXPERTS:
+        yield from experts.builds(*sizes, "bf16")
     for shape in SHAPES:
         yield from kv.builds(shape, capability)
         yield from attention.builds(shape, capability)

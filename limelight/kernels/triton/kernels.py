@@ -23,6 +23,7 @@ from limelight.kernels.interface import (
 )
 from limelight.kernels.reference import ReferenceExperts, ReferenceKernels
 from limelight.kernels.triton import attention, elementwise, linear, sampling, step_input, weight_formats
+from limelight.kernels.triton import experts as expert_products
 from limelight.kernels.triton import kv as kv_memory
 from limelight.kernels.triton.attention import AttentionPlan, Processor
 from limelight.kernels.triton.kv import Rotation, TritonKV
@@ -104,11 +105,11 @@ class TritonKernels:
 
     def route(self, scores: Tensor, num_chosen: int, *, chosen_first: bool, normalize: bool) -> tuple[Tensor, Tensor]:
         """See `Kernels`."""
-        return self._torch.route(scores, num_chosen, chosen_first=chosen_first, normalize=normalize)
+        return expert_products.route(scores, num_chosen, chosen_first=chosen_first, normalize=normalize)
 
     def experts(self, inputs: Tensor, chosen: Tensor, shares: Tensor, packed: ReferenceExperts) -> Tensor:
         """See `Kernels`."""
-        return self._torch.experts(inputs, chosen, shares, packed)
+        return expert_products.experts(inputs, chosen, shares, packed)
 
     # What lies between them.
     def embed(self, token_ids: Tensor, table: Tensor, scale: float) -> Tensor:

@@ -24,10 +24,17 @@ from tests.models.captured.reference_step_kernels import ReferenceStepKernels
 NUM_GUESSES = 3
 
 
-def capacity_of(checkpoint: Checkpoint, *, num_pages: int = 64, num_seats: int = 8, max_num_batched_tokens: int = 96):
+def capacity_of(
+    checkpoint: Checkpoint,
+    *,
+    num_pages: int = 64,
+    page_size: int = 8,
+    num_seats: int = 8,
+    max_num_batched_tokens: int = 96,
+) -> Capacity:
     return Capacity(
         num_pages=num_pages,
-        page_size=8,
+        page_size=page_size,
         num_seats=num_seats,
         max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=128,

@@ -61,12 +61,11 @@ class Launcher:
 
     def change_seats(self, slot: Slot, change: SeatChange) -> None:
         """Deltas of a step that has nothing else."""
-        self._count(slot, change.counted)
         self._patch_in_rounds(slot, change, 0)
+        self._count(slot, change.counted)
 
     def run_layers(self, slot: Slot, change: SeatChange, content: StepContent, adapted: AdapterRows | None) -> None:
         """Deltas and layers. Later steps rely on the deltas, also where there is no memory for the layers."""
-        self._count(slot, change.counted)
         num_left = self._patch_in_rounds(slot, change, self._buffers.limits.patches)
         num_words = slot.host.write(content)
         first = len(change.addresses) - num_left
@@ -76,13 +75,11 @@ class Launcher:
         graph = None if adapted else buckets.graph(size)
         if graph is not None:
             graph.replay()
-            return
-        self._device.run(self._passes.patch)
-        if adapted is not None:
-            pinned = slot.adapter_rows.get(len(adapted.words))
-            pinned.numpy()[:] = adapted.words
-            self._device.run(partial(_copy, self._buffers.adapter_rows[: len(pinned)], pinned))
-        self._device.run(partial(self._uncaptured_body, content, adapted))
+        else:
+            self._device.run(self._passes.patch)
+        self._count(slot, change.counted)  # which only the draw reads
+        if graph is None:
+            self._run_uncaptured(slot, content, adapted)
 
     def put_masks(self, slot: Slot, content: StepContent, masks: TokenMasks) -> None:
         """Masks of the step's masked rows.
@@ -123,6 +120,13 @@ class Launcher:
                 target = slot.logprobs.get(num_sampled * row_words(num_logprobs))
             self._device.run(partial(self._uncaptured_head, num_sampled, adapted, num_logprobs, target))
         self._device.run(partial(_copy, slot.drawn.words, self._buffers.drawn.words))
+
+    def _run_uncaptured(self, slot: Slot, content: StepContent, adapted: AdapterRows | None) -> None:
+        if adapted is not None:
+            pinned = slot.adapter_rows.get(len(adapted.words))
+            pinned.numpy()[:] = adapted.words
+            self._device.run(partial(_copy, self._buffers.adapter_rows[: len(pinned)], pinned))
+        self._device.run(partial(self._uncaptured_body, content, adapted))
 
     # ---- on the device
 

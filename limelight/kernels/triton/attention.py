@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 from torch import Tensor
-from triton import next_power_of_2
+from triton import cdiv, next_power_of_2
 
 from limelight.kernels.interface import KV_DTYPE_BYTES, AttentionSettings
-from limelight.kernels.triton.attention_kernels import attend_kernel, merge_kernel
+from limelight.kernels.triton.attention_kernels import attend_kernel
+from limelight.kernels.triton.attention_merge_kernels import merge_kernel
 from limelight.kernels.triton.attention_plan_kernels import plan_kernel
 from limelight.kernels.triton.attention_tiles import Tiles, decode_tiles, mixed_tiles
 from limelight.kernels.triton.build import KernelBuild
@@ -147,7 +148,8 @@ def attend(layer: int, queries: Tensor, plan: AttentionPlan, settings: Attention
         num_stages=work.tiles.num_stages,
     )
     rows, parts = merged_at_once(work.tiles, head_dim)
-    merge_kernel[num_programs - 1, work.tiles.rows // rows](
+    used_rows = num_heads // kv.layout.num_kv_heads if plan.batch.only_decodes else work.tiles.rows
+    merge_kernel[num_programs - 1, cdiv(used_rows, rows)](
         outputs,
         kv.scales[layer],
         settings.sinks,
@@ -218,7 +220,10 @@ def builds(shape: KernelShape, capability: int) -> Iterator[KernelBuild]:
             ("attention merge", merge_kernel, MERGE_WARPS, 3),
         ):
             arguments = {parameter.name: known[parameter.name] for parameter in kernel.params}
-            yield KernelBuild(f"{title}, {name}, {shape.name}", kernel, arguments, num_warps, num_stages)
+            # Mixed passes have room for a spill or two beside their matrix products.
+            yield KernelBuild(
+                f"{title}, {name}, {shape.name}", kernel, arguments, num_warps, num_stages, may_spill=name == "mixed"
+            )
 
 
 def _constants(num_heads: int, num_kv_heads: int, head_dim: int, tiles: Tiles, float8: int) -> dict[str, int]:

@@ -29,8 +29,9 @@ def owner(unit, num_programs, total):
 
 
 @triton.jit
-def find_tile(tile_ends, num_tiles, unit, BLOCK: tl.constexpr):
+def find_tile(tile_ends, num_tiles, unit):
     """Number of the tile in which a unit of a kv head is. One read of all ends is faster than dependent ones."""
+    BLOCK: tl.constexpr = 256
     number = 0
     for first in tl.range(0, num_tiles, BLOCK, num_stages=1):
         tile = first + tl.arange(0, BLOCK)

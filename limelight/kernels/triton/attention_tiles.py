@@ -7,6 +7,8 @@ from triton import next_power_of_2
 
 MIN_ROWS = 16
 """Fewest rows of a matrix product."""
+HOPPER = 90
+"""Compute capability times ten."""
 
 
 class Tiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,13 +34,32 @@ class Tiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_tiles(group: int, head_dim: int, kv_bytes: int, capability: int) -> Tiles:
-    """For passes in which no chunk has more than one row."""
+    """For passes in which no chunk has more than one row: bound by memory.
+
+    A block is 32 KiB of keys and values. Two programs per processor, each with `num_stages - 2` further blocks on their
+    way, keep 64 to 128 KiB in flight, where bandwidth times latency is about 40 KiB per processor of an H200.
+    """
     rows = max(MIN_ROWS, next_power_of_2(group))
-    return Tiles(short_rows=rows, rows=rows, keys=64, num_warps=4, num_stages=3, num_programs=2)
+    # Without instructions for 8 bits, turning twice as many keys into 16 takes more registers than there are.
+    key_bytes = next_power_of_2(head_dim) * (kv_bytes if capability >= HOPPER else 2)
+    keys = min(128, 16384 // key_bytes)
+    num_stages = 4 if capability >= HOPPER else 3
+    return Tiles(short_rows=rows, rows=rows, keys=keys, num_warps=4, num_stages=num_stages, num_programs=2)
 
 
 def mixed_tiles(group: int, head_dim: int, kv_bytes: int, capability: int) -> Tiles:
-    """For all other passes."""
-    return Tiles(
-        short_rows=max(MIN_ROWS, next_power_of_2(group)), rows=128, keys=64, num_warps=4, num_stages=2, num_programs=2
-    )
+    """For all other passes: bound by matrix products, decodes included as tiles of their own size.
+
+    One size for both would not do: in tiles of 128 rows a decode of one row would take longer to multiply than to
+    read, and tiles of 16 rows would read a prompt's keys eight times as often, from a second-level cache which already
+    tiles of 64 rows ask for as much as it gives. With both kinds in one kernel each of them has the registers of the
+    larger: on Hopper 128 rows need two groups of four warps, which leaves one program per processor.
+    """
+    short_rows = max(MIN_ROWS, next_power_of_2(group))
+    if head_dim > 128:
+        sizes = Tiles(short_rows=short_rows, rows=64, keys=32, num_warps=8, num_stages=2, num_programs=1)
+    elif capability >= HOPPER:
+        sizes = Tiles(short_rows=short_rows, rows=128, keys=64, num_warps=8, num_stages=3, num_programs=1)
+    else:
+        sizes = Tiles(short_rows=short_rows, rows=64, keys=32, num_warps=4, num_stages=3, num_programs=2)
+    return msgspec.structs.replace(sizes, rows=max(sizes.rows, short_rows))

@@ -1,8 +1,7 @@
 """Keys and values in 8 bits: e4m3 (Micikevicius et al. 2022, arXiv 2209.05433), bytes of a pool of uint8.
 
-Processors before sm_89 have no instructions for these numbers, so there are two ways to read and write them. Their
-16-bit neighbour has the same layout with one bit more of exponent and seven more of mantissa: the bits move up by
-seven, and what they say is 2**8 times too small.
+Processors before sm_89 have no instructions for these numbers, so there are two ways to read them. Written they are by
+arithmetic on bits everywhere: few are, and rounded alike.
 """
 
 import triton
@@ -25,12 +24,13 @@ def to_stored(values, scale, FLOAT8: tl.constexpr, DTYPE: tl.constexpr):
         scaled = values / scale
         is_nan = scaled != scaled
         scaled = tl.where(is_nan, scaled, tl.minimum(tl.maximum(scaled, -LARGEST), LARGEST))
-        if FLOAT8 == NATIVE:
-            stored = scaled.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
-        else:
-            bits = (tl.abs(scaled) * (1.0 / 256)).to(tl.float16).to(tl.uint16, bitcast=True)
-            magnitude = (bits + 63 + ((bits >> 7) & 1)) >> 7
-            stored = (tl.where(is_nan, 127, magnitude) | tl.where(scaled < 0, 128, 0)).to(tl.uint8)
+        bits = tl.abs(scaled).to(tl.int32, bitcast=True)
+        # Four bits of exponent with a bias of 7, three of mantissa; below 2**-6 multiples of 2**-9, the distance of
+        # float32's numbers at 2**14.
+        normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (120 << 3)
+        small = (tl.abs(scaled) + 16384.0).to(tl.int32, bitcast=True) - 0x46800000
+        magnitude = tl.where(tl.abs(scaled) < 0.015625, small, normal)
+        stored = (tl.where(is_nan, 127, magnitude) | tl.where(scaled < 0, 128, 0)).to(tl.uint8)
     return stored
 
 
@@ -42,6 +42,7 @@ def from_stored(stored, FLOAT8: tl.constexpr, DTYPE: tl.constexpr):
     elif FLOAT8 == NATIVE:
         values = stored.to(tl.float8e4nv, bitcast=True).to(DTYPE)
     else:
+        # float16 has one bit more of exponent and seven more of mantissa: shifted, the bits are 2**8 times too small.
         bits = stored.to(tl.uint16)
         half = (((bits & 128) << 8) | ((bits & 127) << 7)).to(tl.float16, bitcast=True)
         values = tl.where((bits & 127) == 127, float("nan"), half.to(tl.float32) * 256).to(DTYPE)

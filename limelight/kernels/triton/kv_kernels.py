@@ -46,7 +46,6 @@ def rotate_heads(
     source,
     target,
     exists,
-    is_written,
     scale,
     cos,
     sin,
@@ -92,14 +91,13 @@ def rotate_heads(
     sine = tl.load(sin + column, mask=is_pair, other=0.0)[None, :]
     target_dtype: tl.constexpr = target.dtype.element_ty
     target_at = target[:, None] + column[None, :]
-    inside = inside & is_written
     tl.store(target_at, to_stored(first * cosine - second * sine, scale, FLOAT8, target_dtype), mask=inside)
     tl.store(target_at + HALF, to_stored(second * cosine + first * sine, scale, FLOAT8, target_dtype), mask=inside)
     if BLOCK_REST > 0:
         tl.store(
             target[:, None] + behind[None, :],
             to_stored(rest, scale, FLOAT8, target_dtype),
-            mask=rest_inside & is_written,
+            mask=rest_inside,
         )
 
 
@@ -143,7 +141,7 @@ def rotate_and_write_kernel(
     row = tl.program_id(0)
     block = tl.program_id(1)
     slot = tl.load(slots + row)
-    has_slot = slot >= 0
+    num_written = tl.where(slot >= 0, NUM_KV_HEADS, 0)
     row_qkv = qkv + row.to(tl.int64) * ((NUM_HEADS + 2 * NUM_KV_HEADS) * HEAD_DIM)
     table_row = tl.load(positions + row).to(tl.int64) * HALF
     head = tl.arange(0, BLOCK_HEADS)
@@ -154,7 +152,6 @@ def rotate_and_write_kernel(
             row_qkv + head * HEAD_DIM,
             target,
             head < NUM_HEADS,
-            True,
             1.0,
             cos + table_row,
             sin + table_row,
@@ -171,8 +168,7 @@ def rotate_and_write_kernel(
         rotate_heads(
             row_qkv + (NUM_HEADS + head) * HEAD_DIM,
             slot_of(pool, slot, head, NUM_KV_HEADS, HEAD_DIM, PAGE_SIZE),
-            head < NUM_KV_HEADS,
-            has_slot,
+            head < num_written,
             tl.load(scales),
             cos + table_row,
             sin + table_row,
@@ -189,7 +185,7 @@ def rotate_and_write_kernel(
         copy_heads(
             row_qkv + (NUM_HEADS + NUM_KV_HEADS + head) * HEAD_DIM,
             slot_of(pool, slot, NUM_KV_HEADS + head, NUM_KV_HEADS, HEAD_DIM, PAGE_SIZE),
-            (head < NUM_KV_HEADS) & has_slot,
+            head < num_written,
             tl.load(scales + 1),
             HEAD_DIM,
             BLOCK_DIM,
@@ -215,7 +211,7 @@ def write_kernel(
     row = tl.program_id(0)
     head = tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)
     slot = tl.load(slots + row)
-    exists = (head < NUM_KV_HEADS) & (slot >= 0)
+    exists = head < tl.where(slot >= 0, NUM_KV_HEADS, 0)
     source = row.to(tl.int64) * (NUM_KV_HEADS * HEAD_DIM) + head * HEAD_DIM
     keys_at = slot_of(pool, slot, head, NUM_KV_HEADS, HEAD_DIM, PAGE_SIZE)
     values_at = slot_of(pool, slot, NUM_KV_HEADS + head, NUM_KV_HEADS, HEAD_DIM, PAGE_SIZE)

@@ -2,6 +2,10 @@
 
 Scores and the best tokens of every tile of the vocabulary (`score_kernels.py`); then per row the choice among these,
 and where the row has cuts, the search (`draw_kernels.py`); then guesses, last tokens and counts (`finish_kernels.py`).
+
+Scores are the reference's to the bit. The tokens are, too, but where rounding decides: between two noisy scores within
+some 1e-6 of their size, on a token whose better ones weigh `top_p` to within 1e-6 of the whole, and on one that is as
+likely as `min_p` asks to within 1e-6.
 """
 
 from __future__ import annotations

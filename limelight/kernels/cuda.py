@@ -129,6 +129,8 @@ class CudaDevice:
         except torch.OutOfMemoryError as error:
             raise OutOfMemory(f"the memory of {self.name} is used up: {error}") from error
         except RuntimeError as error:
+            if "out of memory" in str(error):  # of the driver itself, while it makes a graph, say
+                raise OutOfMemory(f"the memory of {self.name} is used up: {error}") from error
             if self._is_lost():
                 raise EngineFailed(f"{self.name} has failed and needs a new process: {error}") from error
             raise

@@ -23,10 +23,10 @@ for build in serving_builds(int(sys.argv[1])):
 """
 
 
-def check(capability: int, shape: str, left_out: str, cache: Path) -> None:
+def check(capability: int, end_of_name: str, left_out: str, cache: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-c", COMPILE, str(capability), shape, left_out],
+        [sys.executable, "-c", COMPILE, str(capability), end_of_name, left_out],
         env=environment | {"TRITON_CACHE_DIR": str(cache)},
         cwd=Path(__file__).resolve().parents[3],
         capture_output=True,
@@ -41,8 +41,9 @@ def check(capability: int, shape: str, left_out: str, cache: Path) -> None:
 
 
 @pytest.mark.parametrize("capability", SHARED_MEMORY_BYTES)
-def test_what_a_decode_launches_spills_nothing_and_fits(capability: int, tmp_path: Path) -> None:
-    check(capability, "Llama 3 8B", "mixed", tmp_path)
+@pytest.mark.parametrize("end_of_name", ["Llama 3 8B", "128,256 tokens"])
+def test_what_a_decode_launches_spills_nothing_and_fits(capability: int, end_of_name: str, tmp_path: Path) -> None:
+    check(capability, end_of_name, "mixed", tmp_path)
 
 
 @pytest.mark.slow

@@ -7,8 +7,10 @@ from triton import next_power_of_2
 
 MIN_ROWS = 16
 """Fewest rows of a matrix product."""
-HOPPER = 90
-"""Compute capability times ten."""
+LARGE_MEMORY = (90, 100, 103)
+"""Compute capabilities times ten with 227 KiB of shared memory for a program, and twice the matrix units."""
+SMALL_MEMORY = (86, 89, 120, 121)
+"""Those with 99 KiB. All others have 163 KiB."""
 
 
 class Tiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +43,12 @@ def decode_tiles(group: int, head_dim: int, kv_bytes: int, capability: int) -> T
     """
     rows = max(MIN_ROWS, next_power_of_2(group))
     # Without instructions for 8 bits, turning twice as many keys into 16 takes more registers than there are.
-    key_bytes = next_power_of_2(head_dim) * (kv_bytes if capability >= HOPPER else 2)
+    is_large = capability in LARGE_MEMORY
+    key_bytes = next_power_of_2(head_dim) * (kv_bytes if is_large else 2)
     keys = min(128, 16384 // key_bytes)
-    num_stages = 4 if capability >= HOPPER else 3
+    if capability in SMALL_MEMORY:
+        keys = max(16, keys // 2)
+    num_stages = 4 if is_large else 3
     return Tiles(short_rows=rows, rows=rows, keys=keys, num_warps=4, num_stages=num_stages, num_programs=2)
 
 
@@ -58,7 +63,7 @@ def mixed_tiles(group: int, head_dim: int, kv_bytes: int, capability: int) -> Ti
     short_rows = max(MIN_ROWS, next_power_of_2(group))
     if head_dim > 128:
         sizes = Tiles(short_rows=short_rows, rows=64, keys=32, num_warps=8, num_stages=2, num_programs=1)
-    elif capability >= HOPPER:
+    elif capability in LARGE_MEMORY:
         sizes = Tiles(short_rows=short_rows, rows=128, keys=64, num_warps=8, num_stages=3, num_programs=1)
     else:
         sizes = Tiles(short_rows=short_rows, rows=64, keys=32, num_warps=4, num_stages=3, num_programs=2)

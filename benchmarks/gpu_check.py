@@ -83,13 +83,13 @@ def in_process_of_its_own(name: str, limit_seconds: float, is_dry: bool) -> dict
         command += ["--dry-run"] if is_dry else []
         try:
             ended = subprocess.run(
-                command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, timeout=limit_seconds, check=False
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit_seconds, check=False
             )
         except subprocess.TimeoutExpired:
             return {"failed": f"it was not done in {limit_seconds:.0f} s"}
         if ended.returncode or not written.exists():
-            words = ended.stderr.strip().splitlines()
-            print(ended.stderr, file=sys.stderr)
+            words = ended.stdout.strip().splitlines()
+            print(ended.stdout, file=sys.stderr)
             return {"failed": words[-1] if words else f"exit code {ended.returncode}"}
         figures: dict[str, Any] = json.loads(written.read_text())
     return {**figures, "section_seconds": time.monotonic() - started}

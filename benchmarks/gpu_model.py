@@ -15,6 +15,7 @@ from torch import Tensor
 from limelight.config import EngineConfig
 from limelight.kernels.device import Device, DeviceMemory
 from limelight.kernels.step_kernels import StepKernels
+from limelight.kernels.torch_dtypes import TORCH_DTYPES
 from limelight.models.captured.loading import Loaded, Ready, captured_executor
 from limelight.models.decoder import Decoder, parameter_shapes
 from limelight.models.gpu_budget import GpuBudget
@@ -35,7 +36,7 @@ QWEN_600M = {
 }  # fmt: skip
 TINY = {
     "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 96, "max_position_embeddings": 64,
+    "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 512, "max_position_embeddings": 64,
 }  # fmt: skip
 MODELS = {"Llama-3-8B": LLAMA_8B, "Qwen3-0.6B": QWEN_600M}
 WEIGHT_SCALE = 0.02
@@ -44,18 +45,19 @@ WEIGHT_SCALE = 0.02
 class RandomParameters:
     """See `layers.Parameters`: normal numbers, and norms of one."""
 
-    def __init__(self, spec: ModelSpec, device: str) -> None:
+    def __init__(self, spec: ModelSpec, machine: Machine) -> None:
         self._shapes = parameter_shapes(spec)
-        self._device = device
+        self._device = device = machine.kernels.device
+        self._dtype = TORCH_DTYPES[machine.dtype]
         self._generator = torch.Generator(device).manual_seed(1)
 
     def plain(self, name: str) -> Tensor:
         """Ones."""
-        return torch.ones(self._shapes[name], dtype=torch.bfloat16, device=self._device)
+        return torch.ones(self._shapes[name], dtype=self._dtype, device=self._device)
 
     def matrix(self, name: str) -> Tensor:
         """Normal numbers as small as those of trained weights."""
-        made = torch.empty(self._shapes[name], dtype=torch.bfloat16, device=self._device)
+        made = torch.empty(self._shapes[name], dtype=self._dtype, device=self._device)
         return made.normal_(std=WEIGHT_SCALE, generator=self._generator)
 
 
@@ -116,6 +118,11 @@ class Machine:
     device: Device
     is_dry: bool
 
+    @property
+    def dtype(self) -> str:
+        """What is computed in. The interpreter multiplies matrices of bfloat16 wrongly."""
+        return "float16" if self.is_dry else "bfloat16"
+
 
 def this_machine(*, is_dry: bool) -> Machine:
     """The first GPU, or the interpreter on the CPU."""
@@ -135,8 +142,8 @@ def random_model(machine: Machine, name: str) -> tuple[ModelSpec, Decoder]:
     config = MODELS[name] | (TINY if machine.is_dry else {})
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(config))
-        spec = read_spec(Path(folder), "bfloat16")
-    parameters = RandomParameters(spec, machine.kernels.device)
+        spec = read_spec(Path(folder), machine.dtype)
+    parameters = RandomParameters(spec, machine)
     return spec, Decoder(spec, parameters, machine.kernels, spec.max_position_embeddings, lambda _fraction: None)
 
 
@@ -146,6 +153,6 @@ def executor_of(machine: Machine, spec: ModelSpec, model: Decoder, **settings: A
         settings |= {"max_num_seqs": 2, "max_num_batched_tokens": 16, "kv_cache_bytes": 2**16}
     config = EngineConfig(**settings)
     budget = GpuBudget.of(machine.device.memory(), config.gpu_memory_utilization)
-    loaded = Loaded(model, spec, machine.kernels, Precision.uniform("bfloat16"))
+    loaded = Loaded(model, spec, machine.kernels, Precision.uniform(machine.dtype))
     length = spec.max_position_embeddings
     return captured_executor(config, loaded, machine.device, budget, length, lambda _what, _fraction: None)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_model import Machine, executor_of, random_model, this_machine
+from limelight.kernels.torch_dtypes import TORCH_DTYPES
 from limelight.models.captured.loading import Ready
 from limelight.models.decoder import parameter_shapes
 from limelight.models.spec import ModelSpec
@@ -26,7 +27,7 @@ def ceilings(machine: Machine) -> Figures:
     num_values, side = (2**10, 32) if machine.is_dry else (2**29, 8192)
     place = machine.kernels.device
     values = torch.randn(num_values, device=place)
-    left, right = (torch.randn(side, side, device=place, dtype=torch.bfloat16) for _ in range(2))
+    left, right = (torch.randn(side, side, device=place, dtype=TORCH_DTYPES[machine.dtype]) for _ in range(2))
     read = fastest(machine, lambda: values.sum())
     product = fastest(machine, lambda: left @ right)
     return {"read_bytes_per_second": num_values * 4 / read, "flops_per_second": 2 * side**3 / product}
@@ -52,7 +53,7 @@ def kernels_section(machine: Machine) -> Figures:
     ready = executor_of(machine, spec, model, max_num_seqs=8, max_num_batched_tokens=512, kv_cache_bytes=2**30)
     reference = Machine(ReferenceKernels(machine.kernels.device), machine.device, machine.is_dry)  # type: ignore[arg-type]
     _, same = random_model(reference, "Qwen3-0.6B")
-    layout = kv_layout(spec, ready.capacity.num_pages, ready.capacity.page_size, "bfloat16")
+    layout = kv_layout(spec, ready.capacity.num_pages, ready.capacity.page_size, machine.dtype)
     exact = TorchStepExecutor(same, reference.kernels, allocate_kv_cache(reference.kernels, layout), ready.capacity)
     sampling = SeatSampling(temperature=0.0, num_logprobs=1)
     results = [list(generate(executor, ready.capacity, sampling, 4)) for executor in (ready.executor, exact)]
@@ -90,11 +91,10 @@ def decode_section(machine: Machine, name: str) -> Figures:
     ready = executor_of(machine, spec, model, max_num_seqs=256, max_num_batched_tokens=2048)
     reads = ceilings(machine)["read_bytes_per_second"]
     figures: Figures = {}
-    for context in CONTEXTS:
-        for batch in BATCHES:
-            num_seqs, length = (min(batch, 2), 32) if machine.is_dry else (batch, context)
-            seconds = decode_seconds(ready, num_seqs, length, 3 if machine.is_dry else 60)
-            needed = (weight_bytes(spec) + num_seqs * length * kv_bytes(spec)) / reads
+    for context in (32,) if machine.is_dry else CONTEXTS:
+        for batch in (1, 2) if machine.is_dry else BATCHES:
+            seconds = decode_seconds(ready, batch, context, 4 if machine.is_dry else 60)
+            needed = (weight_bytes(spec) + batch * context * kv_bytes(spec)) / reads
             figures[f"{batch} x {context}"] = {"ms": seconds * 1000, "roofline": needed / seconds}
     return figures
 
@@ -105,8 +105,7 @@ def prefill_section(machine: Machine, name: str) -> Figures:
     ready = executor_of(machine, spec, model, max_num_seqs=8, max_num_batched_tokens=8192, kv_cache_bytes=8 * 2**30)
     rate = ceilings(machine)["flops_per_second"]
     figures: Figures = {}
-    for tokens in PROMPTS:
-        length = 16 if machine.is_dry else tokens
+    for length in (16,) if machine.is_dry else PROMPTS:
         pages = tuple(range(-(-length // ready.capacity.page_size)))
         chunk = Chunk(seat=0, start=0, num_tokens=length, token_ids=(1,) * length, new_pages=pages, sample=True)
         taken = SeatTaken(seat=0, sampling=GREEDY, num_prompt_tokens=length)
@@ -118,7 +117,7 @@ def prefill_section(machine: Machine, name: str) -> Figures:
         seconds = statistics.median(times[1:])
         attention = 2 * length * length * spec.num_layers * spec.num_heads * spec.head_dim
         needed = (length * (weight_bytes(spec) - head_bytes(spec)) + attention) / rate
-        figures[str(tokens)] = {"ms": seconds * 1000, "matrix_rate": needed / seconds}
+        figures[str(length)] = {"ms": seconds * 1000, "matrix_rate": needed / seconds}
     return figures
 
 

@@ -34,7 +34,8 @@ class Watched:
     def __init__(self, executor: StepExecutor, at_least: int) -> None:
         self._executor = executor
         self._at_least = at_least
-        self._in_flight = 0
+        self._num_submitted = 0  # each of these two is counted by one thread
+        self._num_done = 0
         self._ended_at: float | None = None
         self.gaps: list[float] = []
 
@@ -43,13 +44,13 @@ class Watched:
         wait = self._executor.submit(step)
         now = time.perf_counter()
         if len(step.chunks) >= self._at_least and self._ended_at is not None:
-            self.gaps.append(0.0 if self._in_flight else now - self._ended_at)
-        self._in_flight += 1
+            self.gaps.append(0.0 if self._num_submitted > self._num_done else now - self._ended_at)
+        self._num_submitted += 1
 
         def watched() -> StepResult:
             result = wait()
-            self._in_flight -= 1
             self._ended_at = time.perf_counter()
+            self._num_done += 1
             return result
 
         return watched

@@ -106,6 +106,7 @@ class AttentionPlan:
             CHUNK_BITS=chunk_bits(num_chunks),
             BLOCK_TILES=PLAN_TILES,
             num_warps=PLAN_WARPS,
+            enable_fp_fusion=True,
         )
         return work
 
@@ -145,6 +146,7 @@ def attend(layer: int, queries: Tensor, plan: AttentionPlan, settings: Attention
         KEYS=work.tiles.keys,
         **constants,
         num_warps=work.tiles.num_warps,
+        enable_fp_fusion=True,
         num_stages=work.tiles.num_stages,
     )
     rows, parts = merged_at_once(work.tiles, head_dim)
@@ -165,6 +167,7 @@ def attend(layer: int, queries: Tensor, plan: AttentionPlan, settings: Attention
         PARTS=parts,
         **constants,
         num_warps=MERGE_WARPS,
+        enable_fp_fusion=True,
     )
     return outputs
 

@@ -98,6 +98,7 @@ def rotate_and_write(
         FLOAT8=kv.float8,
         **constants,
         num_warps=ROTATE_WARPS,
+        enable_fp_fusion=True,
     )
     return queries
 
@@ -118,6 +119,7 @@ def write(kv: TritonKV, layer: int, keys: Tensor, values: Tensor, batch: RowBatc
         BLOCK_DIM=next_power_of_2(layout.head_dim),
         FLOAT8=kv.float8,
         num_warps=ROTATE_WARPS,
+        enable_fp_fusion=True,
     )
 
 

@@ -24,6 +24,7 @@ SECTIONS = (
     "machine",
     "kernels",
     "tokens",
+    "products",
     "decode-8b",
     "prefill-8b",
     "server",

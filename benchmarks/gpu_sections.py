@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -83,6 +84,32 @@ def tokens_section(machine: Machine) -> Figures:
         ready.executor.close()
     graphs, eager, deep = drawn
     return {"graph_is_eager": graphs == eager, "depth_2_is_depth_1": graphs == deep, "passed": graphs == eager == deep}
+
+
+def products_section(machine: Machine) -> Figures:
+    """Products with weights in 8 and 4 bits beside those in 16: time and error."""
+    from limelight.kernels.interface import LinearSegment
+
+    kernels, place = machine.kernels, machine.kernels.device
+    outputs, inputs = (64, 128) if machine.is_dry else (28672, 4096)
+    weight = torch.randn(outputs, inputs, device=place, dtype=torch.bfloat16) * 0.02
+    kept: dict[str, Any] = {"bf16": weight}
+    for name in ("FP8", "INT4_64"):
+        if name in kernels.stored_formats:
+            kept[name] = kernels.quantize(weight, name)
+    packed = {name: kernels.pack_linear([LinearSegment(weight=one)]) for name, one in kept.items()}
+    figures: Figures = {}
+    for rows in (1, 3) if machine.is_dry else (1, 64, 512, 4096):
+        values = torch.randn(rows, inputs, device=place, dtype=torch.bfloat16)
+        exact = values.float() @ weight.float().t()
+        figures[f"{rows} rows"] = found = {}
+        for name, product in packed.items():
+            found[f"{name} us"] = fastest(machine, partial(kernels.linear, values, product)) * 1e6
+            apart = kernels.linear(values, product).float() - exact
+            found[f"{name} error"] = float(apart.norm() / exact.norm())
+    largest = max(found["FP8 error"] for found in figures.values()) if "FP8" in packed else 0.0
+    largest_of_4 = max(found["INT4_64 error"] for found in figures.values()) if "INT4_64" in packed else 0.0
+    return {**figures, "passed": largest < 0.06 and largest_of_4 < 0.15}
 
 
 def decode_section(machine: Machine, name: str) -> Figures:
@@ -232,6 +259,7 @@ def run_section(name: str, *, is_dry: bool) -> Figures:
         "machine": lambda: machine_section(machine),
         "kernels": lambda: kernels_section(machine),
         "tokens": lambda: tokens_section(machine),
+        "products": lambda: products_section(machine),
         "decode-8b": lambda: decode_section(machine, "Llama-3-8B"),
         "prefill-8b": lambda: prefill_section(machine, "Llama-3-8B"),
         "server": lambda: server_section(machine),

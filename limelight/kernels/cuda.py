@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator
 
 import torch
@@ -58,6 +59,7 @@ class CudaDevice:
         self._device = torch.device("cuda", index)
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: weakref.WeakSet[CudaGraph] = weakref.WeakSet()
 
     def run(self, work: Callable[[], object]) -> None:
         """Give work to the stream."""
@@ -69,6 +71,9 @@ class CudaDevice:
 
         torch's own context manager is not used: it collects garbage and empties caches before each of many captures.
         """
+        if not self._graphs:
+            # Torch takes no pool again that it holds memory of and no graph uses any more.
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with self.errors(), torch.cuda.stream(self._stream):
             # Other threads may use the GPU meanwhile, as the host application's may.
@@ -80,7 +85,9 @@ class CudaDevice:
                     graph.capture_end()
                 raise
             graph.capture_end()
-        return CudaGraph(self, self._stream, graph)
+        captured = CudaGraph(self, self._stream, graph)
+        self._graphs.add(captured)
+        return captured
 
     def event(self) -> CudaEvent:
         """A new event."""

@@ -1,6 +1,7 @@
 """From an `EngineConfig` to a `LoadedModel`: files, device, weights, memory plan, KV pool, warm-up. Blocking."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from limelight.models.source import AdaptableModel, Source, open_source
 from limelight.models.spec import ModelSpec
 from limelight.models.text.chat_format import chat_format_from_gguf, load_chat_format
 from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
+from limelight.models.wording import as_size
 from limelight.progress import Note, Report
 from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step, StepExecutor
 
@@ -64,7 +66,8 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
 
     with ThreadPoolExecutor(1, thread_name_prefix="limelight-load") as beside:
         text = beside.submit(_text_side, path, source.gguf_metadata)
-        model = source.load(kernels, precision, plan.max_model_len, report)
+        with _memory_of_device(config, plan):
+            model = source.load(kernels, precision, plan.max_model_len, report)
         vocabulary, chat_format = text.result()
 
     adapters = AdapterTable(
@@ -196,6 +199,21 @@ def _prepare(
     except MemoryError as error:
         raise _no_memory(error) from error
     return _Ready(executor, capacity, plan)
+
+
+@contextlib.contextmanager
+def _memory_of_device(config: EngineConfig, plan: MemoryPlan) -> Iterator[None]:
+    """Turn torch's word for a GPU without memory, which is not imported for that, into ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        smaller = "" if config.quantize in ("fp8", "int4") else 'set quantize to "fp8" or "int4", or '
+        raise OutOfMemory(
+            f"the GPU's memory is used up while the weights are loaded, which need {as_size(plan.weights_bytes)} "
+            f"({error}); {smaller}free what others hold"
+        ) from error
 
 
 def _no_memory(error: MemoryError) -> OutOfMemory:

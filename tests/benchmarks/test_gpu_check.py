@@ -14,19 +14,20 @@ def test_sections_run_without_a_gpu_and_their_figures_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = tmp_path / "gpu.json"
-    arguments = ["--dry-run", "--only", "machine", "--only", "decode-0.6b", "--json", str(written)]
+    arguments = ["--dry-run", "--only", "products", "--only", "decode-0.6b", "--json", str(written)]
     with pytest.raises(SystemExit) as ended:
         gpu_check.main(arguments)
     assert ended.value.code == 0
     found = json.loads(written.read_text())
-    assert set(found) == {"machine", "decode-0.6b"}
-    assert found["machine"]["read_bytes_per_second"] > 0
+    assert set(found) == {"products", "decode-0.6b"}
+    assert found["products"]["passed"] is True
+    assert found["products"]["3 rows"]["FP8 error"] > 0.01
     assert found["decode-0.6b"]["2 x 32"]["ms"] > 0
     assert "decode-0.6b   2 x 32" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("one_torch_thread")
-@pytest.mark.parametrize("name", ["kernels", "tokens", "prefill-8b", "server", "transformers"])
+@pytest.mark.parametrize("name", ["kernels", "tokens", "products", "prefill-8b", "server", "transformers"])
 def test_every_other_section_gives_its_figures_on_kernels_that_are_quick_here(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

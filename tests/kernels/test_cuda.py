@@ -23,8 +23,10 @@ class MadeUpGpu:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.fault: str | None = None
+        self.num_pools = 0
+        self.pools: list[int] = []
         self.CUDAGraph = lambda: SimpleNamespace(
-            capture_begin=lambda **_: self.calls.append("begin"),
+            capture_begin=lambda pool, **_: (self.calls.append("begin"), self.pools.append(pool)),
             capture_end=lambda: self.calls.append("end"),
             replay=lambda: self.calls.append("replay"),
         )
@@ -36,7 +38,8 @@ class MadeUpGpu:
         return f"stream of {device}"
 
     def graph_pool_handle(self) -> int:
-        return 7
+        self.num_pools += 1
+        return self.num_pools
 
     @contextlib.contextmanager
     def stream(self, stream: str) -> Iterator[None]:
@@ -100,3 +103,12 @@ def test_a_capture_that_fails_is_ended(gpu: MadeUpGpu) -> None:
     with pytest.raises(OutOfMemory):
         CudaDevice(0).capture(lambda: raising(torch.OutOfMemoryError("tried to allocate")))
     assert gpu.calls[-1] == "end"
+
+
+def test_graphs_share_a_pool_until_none_of_them_is_left(gpu: MadeUpGpu) -> None:
+    device = CudaDevice(0)
+    graphs = [device.capture(lambda: None) for _ in range(3)]
+    assert len(set(gpu.pools)) == 1
+    graphs.clear()
+    device.capture(lambda: None)
+    assert gpu.pools[3] != gpu.pools[0]

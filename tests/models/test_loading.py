@@ -15,6 +15,7 @@ from limelight.models import loading
 from limelight.models.loaded_model import LoadedModel
 from limelight.models.loading import load_model
 from limelight.models.precision import choose_dtype
+from limelight.models.source import NativeSource
 from tests.models.sequences import Batch
 from tests.models.tiny_models import c_library, save_byte_tokenizer, tiny_llama
 
@@ -159,3 +160,14 @@ def test_tensors_that_do_not_fit_the_configuration_are_named(folder: Path, tmp_p
 )
 def test_dtypes_follow_the_setting_then_the_device(name: str, device: str, expected: str) -> None:
     assert choose_dtype(name, "bfloat16", device) == expected
+
+
+def test_a_gpu_whose_memory_is_used_up_by_the_weights_is_an_error_of_the_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(NativeSource, "load", refuse)
+    with pytest.raises(OutOfMemory, match=r"Tried to allocate 2\.00 GiB.*; set quantize to .fp8. or .int4., or free"):
+        load(folder)

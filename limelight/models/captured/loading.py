@@ -136,8 +136,8 @@ def captured_executor(
         needs = msgspec.structs.replace(needs, buffers=max(device.memory().own - weights_bytes, 0))
         measured = _measured(config, loaded, device, capacity, buffers)
         needs = msgspec.structs.replace(needs, working=measured.working, graphs=measured.graphs)
-    except OutOfMemory as error:
-        raise OutOfMemory(f"{error.message}: {_told(needs, budget)}") from error
+    except (OutOfMemory, torch.OutOfMemoryError) as error:
+        raise OutOfMemory(f"{error}: {_told(needs, budget)}") from error
     if needs.total > budget.ours:
         raise OutOfMemory(_told(needs, budget))
     plan = plan_memory(
@@ -165,9 +165,9 @@ def captured_executor(
             cost = executor.capture(lambda fraction: report("capturing passes", fraction))
             taken = as_size(cost.num_bytes)
             report(Note(f"captured {cost.num_graphs} passes in {cost.seconds:.1f} s, {taken}"), None)
-    except OutOfMemory as error:
+    except (OutOfMemory, torch.OutOfMemoryError) as error:
         raise OutOfMemory(
-            f"{error.message}: more is needed than was measured ({needs.told(budget)}); lower gpu_memory_utilization "
+            f"{error}: more is needed than was measured ({needs.told(budget)}); lower gpu_memory_utilization "
             f"({config.gpu_memory_utilization}), or close what else uses the GPU"
         ) from error
     return Ready(executor, capacity, plan)

@@ -61,8 +61,8 @@ def measure_steps(
 
 
 def largest_steps(capacity: Capacity, num_guesses: int) -> Iterator[Step]:
-    """A prompt over as many rows as a step has; all seats at once, with long contexts, guesses, penalties and
-    log-probabilities; and the end of them.
+    """A prompt over as many rows as a step has; all seats at once, with guesses, penalties and log-probabilities; and
+    the end of them. Contexts are short: what kernels ask for depends on rows and seats alone.
     """
     num_seats, budget = capacity.num_seats, capacity.max_num_batched_tokens
     sampling = SeatSampling(temperature=1.0, top_p=0.9, frequency_penalty=0.1, num_logprobs=1)
@@ -73,7 +73,7 @@ def largest_steps(capacity: Capacity, num_guesses: int) -> Iterator[Step]:
         number=1,
         taken=everyone[:num_full],
         chunks=tuple(
-            _chunk(capacity, seat, 0, min(longest, budget - seat * longest), 0)
+            _chunk(capacity, seat, min(longest, budget - seat * longest), 0)
             for seat in range(num_full)
             if budget > seat * longest
         ),
@@ -84,17 +84,17 @@ def largest_steps(capacity: Capacity, num_guesses: int) -> Iterator[Step]:
         number=2,
         released=tuple(range(num_full)),
         taken=everyone,
-        chunks=tuple(_chunk(capacity, seat, capacity.max_model_len - 1 - rows, rows, rows - 1) for seat in seats),
+        chunks=tuple(_chunk(capacity, seat, rows, rows - 1) for seat in seats),
     )
     yield Step(number=3, released=tuple(seats), chunks=())
 
 
-def _chunk(capacity: Capacity, seat: int, start: int, num_tokens: int, num_drafts: int) -> Chunk:
+def _chunk(capacity: Capacity, seat: int, num_tokens: int, num_drafts: int) -> Chunk:
     """All of its pages are the first one."""
-    num_pages = -(-(start + num_tokens) // capacity.page_size)
+    num_pages = -(-num_tokens // capacity.page_size)
     return Chunk(
         seat=seat,
-        start=start,
+        start=0,
         num_tokens=num_tokens,
         token_ids=(0,) * num_tokens,
         new_pages=(0,) * num_pages,

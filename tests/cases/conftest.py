@@ -48,7 +48,7 @@ def _first_kept(function: Callable[..., Any], asked_for: Callable[..., Any]) -> 
     return call
 
 
-def _kernels_asked_for(config: Any, device: Any, *, native: bool, report: Any) -> Any:
+def _kernels_asked_for(config: Any, device: Any, *, native: bool, find: Any) -> Any:
     return config.cpu_kernels, device, native
 
 

@@ -16,6 +16,8 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 CPU_KERNELS = ("auto", "avx512", "avx2", "portable", "reference")
 KV_CACHE_DTYPES = ("auto", "bfloat16", "float16", "fp8")
 QUANTIZATIONS = ("auto", "none", "int8", "int4", "fp8")
+CPU_SEATS, GPU_SEATS = 64, 256
+CPU_TOKENS_PER_STEP, GPU_TOKENS_PER_STEP = 512, 8192
 MODEL_IMPLS = ("auto", "native", "transformers")
 
 
@@ -41,8 +43,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         model_impl: whose layers run: "native" (Limelight's own), "transformers" (its modules over Limelight's pages;
             folders only), or "auto": native for the families that have them, else transformers.
         max_model_len: context length in tokens; default: the model's, shortened to what the KV pool can hold.
-        max_num_seqs: sequences that run at once (seats).
-        max_num_batched_tokens: token budget of one step; a longer prompt is prefilled in chunks.
+        max_num_seqs: sequences that run at once (seats); default: 64 on the CPU, 256 on a GPU.
+        max_num_batched_tokens: token budget of one step; a longer prompt is prefilled in chunks; default: 512 on the
+            CPU, 8,192 on a GPU.
         max_num_requests: live requests (running and waiting); one more is refused with 503.
         kv_cache_bytes: size of the KV pool; default: a share of the memory that is really free.
         kv_cache_dtype: what keys and values are kept in: "bfloat16", "float16", "fp8" (e4m3, on a GPU), or "auto": as
@@ -75,8 +78,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     deterministic: bool = False
     model_impl: str = "auto"
     max_model_len: int | None = None
-    max_num_seqs: int = 64
-    max_num_batched_tokens: int = 512
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
     max_num_requests: int = 1024
     kv_cache_bytes: int | None = None
     kv_cache_dtype: str = "auto"
@@ -117,7 +120,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.page_size not in (8, 16, 32, 64, 128):
             raise ConfigError(f"page_size is {self.page_size}; use 8, 16, 32, 64 or 128")
-        if self.max_num_batched_tokens < self.max_num_seqs:
+        _at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        if self.max_num_batched_tokens and self.max_num_seqs and self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens is {self.max_num_batched_tokens}, below max_num_seqs ({self.max_num_seqs}); "
                 "raise it or lower max_num_seqs, so that every running sequence gets its token in each step"
@@ -135,6 +139,18 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.served_model_name == "":
             raise ConfigError("served_model_name is empty; leave it out or give a name")
 
+    def num_seats(self, device: str) -> int:
+        """`max_num_seqs`, or what suits a device, as torch names it."""
+        if self.max_num_seqs is not None:
+            return self.max_num_seqs
+        usual = CPU_SEATS if device == "cpu" else GPU_SEATS
+        return min(usual, self.max_num_batched_tokens or usual)
+
+    def tokens_per_step(self, device: str) -> int:
+        """`max_num_batched_tokens`, or what suits a device."""
+        usual = CPU_TOKENS_PER_STEP if device == "cpu" else GPU_TOKENS_PER_STEP
+        return self.max_num_batched_tokens or max(usual, self.num_seats(device))
+
 
 class EngineOptions(TypedDict, total=False):
     """The fields of `EngineConfig` beside `model`, as keywords of `Engine`."""
@@ -149,8 +165,8 @@ class EngineOptions(TypedDict, total=False):
     deterministic: bool
     model_impl: str
     max_model_len: int | None
-    max_num_seqs: int
-    max_num_batched_tokens: int
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
     max_num_requests: int
     kv_cache_bytes: int | None
     kv_cache_dtype: str

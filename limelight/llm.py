@@ -239,9 +239,7 @@ class LLM:
         self._seeds = None if seed is None else random.Random(seed)  # noqa: S311 (reproducible on purpose)
         self._numbers = itertools.count()
         self._closed = False
-        # Twice the seats keep every seat busy; more live requests would only hold memory and could be refused.
-        window = min(engine.config.max_num_requests, 2 * engine.config.max_num_seqs)
-        self._background = BackgroundEngine(engine, num_at_once=window)
+        self._background = BackgroundEngine(engine)
         self._adapters = OfflineAdapters(self._background)
 
     def _run(

@@ -323,8 +323,8 @@ def scripted_model(
         capacity = Capacity(
             num_pages=num_pages,
             page_size=config.page_size,
-            num_seats=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
+            num_seats=config.num_seats("cpu"),
+            max_num_batched_tokens=config.tokens_per_step("cpu"),
             max_model_len=config.max_model_len or max_model_len,
             vocab_size=VOCAB_SIZE,
         )

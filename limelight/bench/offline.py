@@ -58,7 +58,7 @@ async def generate_all(
         vocab_size=engine.model.capacity.vocab_size,
     )
     # Twice the seats keep every seat busy, as `LLM` does it.
-    concurrency = min(engine.config.max_num_requests, 2 * engine.config.max_num_seqs)
+    concurrency = min(engine.config.max_num_requests, 2 * engine.model.capacity.num_seats)
     return await run_all(
         [functools.partial(one, prompt) for prompt in prompts], [0.0] * len(prompts), concurrency, finished
     )

@@ -78,9 +78,14 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="TOKENS",
         help="context length. Default: the model's, as far as memory goes",
     )
-    group.add_argument("--max-num-seqs", type=int, default=64, metavar="N", help="sequences that run at once")
     group.add_argument(
-        "--max-num-batched-tokens", type=int, default=512, metavar="N", help="tokens computed in one step at the most"
+        "--max-num-seqs", type=int, metavar="N", help="sequences that run at once. Default: 64, on a GPU 256"
+    )
+    group.add_argument(
+        "--max-num-batched-tokens",
+        type=int,
+        metavar="N",
+        help="tokens computed in one step at the most. Default: 512, on a GPU 8192",
     )
     group.add_argument(
         "--kv-cache-memory",

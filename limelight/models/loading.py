@@ -121,10 +121,11 @@ def divide_memory(config: EngineConfig, source: Source, kernels: Kernels, precis
             f"use at most {outline.longest_context:,}"
         )
     on_cpu = kernels.device == "cpu"
+    num_tokens, num_seats = config.tokens_per_step(kernels.device), config.num_seats(kernels.device)
     limits = StepLimits(
-        num_tokens=config.max_num_batched_tokens,
-        num_seats=config.max_num_seqs,
-        num_sampled=most_sampled(config.max_num_batched_tokens, config.max_num_seqs, config.num_speculative_tokens),
+        num_tokens=num_tokens,
+        num_seats=num_seats,
+        num_sampled=most_sampled(num_tokens, num_seats, config.num_speculative_tokens),
         max_pages=-(-(config.max_model_len or outline.max_position_embeddings) // config.page_size),
         page_size=config.page_size,
     )
@@ -137,7 +138,7 @@ def divide_memory(config: EngineConfig, source: Source, kernels: Kernels, precis
         max_model_len=config.max_model_len,
         kv_cache_bytes=config.kv_cache_bytes,
         free_bytes=_free_bytes(kernels) if on_cpu else _gpu_bytes(config, kernels.device),
-        max_num_seqs=config.max_num_seqs,
+        max_num_seqs=num_seats,
         working_bytes=source.working_bytes(kernels, precision, limits, config.max_lora_rank),
         kv_limit_bytes=CPU_KV_LIMIT_BYTES if on_cpu else None,
         kv_share=KV_SHARE if on_cpu else GPU_KV_SHARE if has_passes(kernels) else UNMEASURED_GPU_KV_SHARE,
@@ -173,8 +174,8 @@ def _prepare(
     capacity = Capacity(
         num_pages=plan.num_pages,
         page_size=plan.page_size,
-        num_seats=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        num_seats=config.num_seats(kernels.device),
+        max_num_batched_tokens=config.tokens_per_step(kernels.device),
         max_model_len=plan.max_model_len,
         vocab_size=outline.vocab_size,
     )

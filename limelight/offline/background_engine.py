@@ -29,7 +29,8 @@ class BackgroundEngine:
 
     Args:
         engine: not started yet; from now on it belongs to the thread's loop.
-        num_at_once: live requests at the most, over all callers together; the rest wait here, outside the engine.
+        num_at_once: live requests at the most, over all callers together; the rest wait here, outside the engine. By
+            default twice the seats, which keeps every seat busy: more would only hold memory and could be refused.
 
     Attributes:
         model_name, memory_plan, default_sampling: the engine's own, read on its loop once it has started.
@@ -43,11 +44,10 @@ class BackgroundEngine:
     memory_plan: str
     default_sampling: SamplingParams
 
-    def __init__(self, engine: Engine, *, num_at_once: int) -> None:
+    def __init__(self, engine: Engine, *, num_at_once: int | None = None) -> None:
         self._engine = engine
         self._num_at_once = num_at_once
         self._stopping = asyncio.Event()
-        self._places = asyncio.Semaphore(num_at_once)
         self._submitting = threading.Lock()
         self._ended = False  # guarded by `_submitting`
         loop_ready: SimpleQueue[asyncio.AbstractEventLoop | BaseException] = SimpleQueue()
@@ -144,6 +144,9 @@ class BackgroundEngine:
                 self.model_name = self._engine.model_name
                 self.memory_plan = self._engine.model.memory_plan
                 self.default_sampling = self._engine.default_sampling
+                usual = min(self._engine.config.max_num_requests, 2 * self._engine.model.capacity.num_seats)
+                self._num_at_once = self._num_at_once or usual
+                self._places = asyncio.Semaphore(self._num_at_once)
                 started.put(None)
                 await self._stopping.wait()
         finally:
@@ -170,7 +173,7 @@ class BackgroundEngine:
 
         try:
             async with anyio.create_task_group() as group:
-                for _ in range(min(self._num_at_once, len(requests))):
+                for _ in range(min(self._num_at_once or len(requests), len(requests))):
                     group.start_soon(work)
         except ExceptionGroup as failures:
             raise _first(failures) from None

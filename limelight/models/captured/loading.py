@@ -102,8 +102,8 @@ def captured_executor(
     capacity = Capacity(
         num_pages=1,
         page_size=config.page_size,
-        num_seats=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        num_seats=config.num_seats(kernels.device),
+        max_num_batched_tokens=config.tokens_per_step(kernels.device),
         max_model_len=max_model_len,
         vocab_size=outline.vocab_size,
     )
@@ -116,8 +116,8 @@ def captured_executor(
         page_bytes=page_bytes,
         page_size=config.page_size,
         max_model_len=config.max_model_len,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=config.num_seats(kernels.device),
+        max_num_batched_tokens=config.tokens_per_step(kernels.device),
         kv_cache_bytes=config.kv_cache_bytes,
         quantized=loaded.is_quantized,
     )
@@ -149,7 +149,7 @@ def captured_executor(
         max_model_len=config.max_model_len,
         kv_cache_bytes=config.kv_cache_bytes,
         free_bytes=budget.ours,
-        max_num_seqs=config.max_num_seqs,
+        max_num_seqs=config.num_seats(kernels.device),
         working_bytes=measured.working,
         graphs_bytes=measured.graphs,
         buffers_bytes=needs.buffers,

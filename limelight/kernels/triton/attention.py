@@ -103,7 +103,7 @@ class AttentionPlan:
             SHORT_ROWS=short_chunk,
             TILE_ROWS=rows_of_tile,
             KEYS=tiles.keys,
-            CHUNK_BITS=chunk_bits(num_chunks),
+            CHUNK_BITS=chunk_bits(step.limits.chunks),
             BLOCK_TILES=PLAN_TILES,
             num_warps=PLAN_WARPS,
             enable_fp_fusion=True,

@@ -173,7 +173,17 @@ def draw_with_cuts(
     return token
 
 
-@triton.jit
+@triton.jit(
+    # Parts of one tensor, which lie otherwise in every step.
+    do_not_specialize_on_alignment=[
+        "best_logits",
+        "best_scores",
+        "best_tokens",
+        "noisy_scores",
+        "noisy_tokens",
+        "listed",
+    ]
+)
 def draw_kernel(
     sample_seats,
     sample_positions,

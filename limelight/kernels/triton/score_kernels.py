@@ -74,7 +74,11 @@ def biased(scores, tokens, seat, position):
     return scores
 
 
-@triton.jit(do_not_specialize=["tiles_of_program"])
+@triton.jit(
+    do_not_specialize=["tiles_of_program"],
+    # Parts of one tensor, which lie otherwise in every step.
+    do_not_specialize_on_alignment=["best_logits", "best_scores", "best_tokens", "noisy_scores", "noisy_tokens"],
+)
 def score_kernel(
     sample_seats,
     sample_positions,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_model import Machine, executor_of, random_model, this_machine
+from limelight.kernels.cuda_graph import token_buckets
 from limelight.kernels.torch_dtypes import TORCH_DTYPES
 from limelight.models.captured.loading import Ready
 from limelight.models.decoder import parameter_shapes
@@ -59,14 +60,17 @@ def kernels_section(machine: Machine) -> Figures:
     sampling = SeatSampling(temperature=0.0, num_logprobs=1)
     results = [list(generate(executor, ready.capacity, sampling, 4)) for executor in (ready.executor, exact)]
     apart, equal = [], []
+    alike = [True] * ready.capacity.num_seats
     for ours, theirs in zip(*results, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
+        for seat, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             assert one is not None, "all of them sample"
             assert other is not None, "the same"
             assert one.logprobs, "and want log-probabilities"
             assert other.logprobs, "the same"
-            apart.append(abs(one.logprobs[0].logprob - other.logprobs[0].logprob))
-            equal.append(one.token_ids == other.token_ids)
+            if alike[seat]:  # behind a token that rounding has changed, another text goes on
+                apart.append(abs(one.logprobs[0].logprob - other.logprobs[0].logprob))
+                alike[seat] = one.token_ids == other.token_ids
+                equal.append(alike[seat])
     worst = max(apart)
     return {"worst_logprob_difference": worst, "same_tokens": statistics.mean(equal), "passed": worst < 0.1}
 
@@ -154,6 +158,10 @@ def generate(
     """Prompts of different lengths in all seats, then decodes; the tokens of every step."""
     size, budget = capacity.page_size, capacity.max_num_batched_tokens // capacity.num_seats
     starts = [1 + (5 * seat + 3) % min(budget, 37) for seat in range(capacity.num_seats)]
+    # As many rows as a captured pass has: uncaptured, products are then of the same shapes, and round alike.
+    rows = next(size for size in token_buckets(capacity.max_num_batched_tokens) if size >= sum(starts))
+    each, more = divmod(rows - sum(starts), capacity.num_seats)
+    starts = [length + each + (seat < more) for seat, length in enumerate(starts)]
     span = -(-(max(starts) + num_steps + 1) // size)
     assert span * capacity.num_seats <= capacity.num_pages, "the pool holds all of it"
     pages = [tuple(range(seat * span, (seat + 1) * span)) for seat in range(capacity.num_seats)]

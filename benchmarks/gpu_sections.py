@@ -258,10 +258,15 @@ def kv_bytes(spec: ModelSpec) -> int:
     return 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * 2
 
 
-def run_section(name: str, *, is_dry: bool) -> Figures:
-    """One section, in this process."""
+def served_section(name: str, machine: Machine) -> Figures:
+    """A section of `gpu_server`, which needs packages that the others do without."""
     from benchmarks.gpu_server import peers_section, server_section
 
+    return server_section(machine) if name == "server" else peers_section(machine)
+
+
+def run_section(name: str, *, is_dry: bool) -> Figures:
+    """One section, in this process."""
     machine = this_machine(is_dry=is_dry)
     sections: dict[str, Callable[[], Figures]] = {
         "machine": lambda: machine_section(machine),
@@ -270,9 +275,9 @@ def run_section(name: str, *, is_dry: bool) -> Figures:
         "products": lambda: products_section(machine),
         "decode-8b": lambda: decode_section(machine, "Llama-3-8B"),
         "prefill-8b": lambda: prefill_section(machine, "Llama-3-8B"),
-        "server": lambda: server_section(machine),
+        "server": lambda: served_section(name, machine),
         "decode-0.6b": lambda: decode_section(machine, "Qwen3-0.6B"),
         "prefill-0.6b": lambda: prefill_section(machine, "Qwen3-0.6B"),
-        "transformers": lambda: peers_section(machine),
+        "transformers": lambda: served_section(name, machine),
     }
     return sections[name]()

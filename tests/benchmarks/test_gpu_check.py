@@ -1,6 +1,7 @@
 """The check of a GPU as a program: without a GPU, tiny and interpreted, so that it works where it first meets one."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ def test_every_other_section_gives_its_figures_on_kernels_that_are_quick_here(
     assert figures
     assert figures.get("passed", True) is True
     assert json.loads(json.dumps(figures)) == figures
+
+
+def test_a_section_that_serves_nothing_does_without_the_packages_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(ReferenceStepKernels("cpu"), InlineDevice(), is_dry=True)
+    monkeypatch.setattr(gpu_sections, "this_machine", lambda **_: machine)
+    monkeypatch.setitem(sys.modules, "benchmarks.gpu_server", None)
+    assert gpu_sections.run_section("machine", is_dry=True)
+    with pytest.raises(ImportError):
+        gpu_sections.run_section("server", is_dry=True)
 
 
 def test_a_section_that_fails_leaves_the_others_alone(

@@ -15,7 +15,7 @@ from limelight.kernels.triton.noise_kernels import WORD_MASK, gumbel, noise_key,
 from limelight.kernels.triton.score_kernels import NOISE_SLACK, best_or_nan, has_cut
 from limelight.kernels.triton.seat_kernels import float_field
 
-NUM_BINS = tl.constexpr(2048)
+NUM_BINS = tl.constexpr(512)
 LAST_KEY = tl.constexpr(0xFFFFFFFF)
 NO_TOKEN = tl.constexpr(0x7FFFFFFF)
 

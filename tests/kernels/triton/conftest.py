@@ -46,6 +46,20 @@ def _nearest_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _numbers_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 3.6 counts to arrays of one number, which numpy 2.4 does not take for numbers any more."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+
+
+@pytest.fixture(autouse=True)
 def _no_warnings_about_ties() -> Iterator[None]:
     """What numpy says of NaN and infinities, which are in the tests on purpose."""
     import numpy as np

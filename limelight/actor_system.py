@@ -217,7 +217,9 @@ class ActorSystem:
         """Run the actors until `stop`, or until one of them dies."""
         config = self._config
         planner = make_planner(config, model)
-        scheduler = SchedulerActor(scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size)
+        scheduler = SchedulerActor(
+            scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size, config.stream_interval
+        )
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
         tokenizer = TokenizerActor(
             tokenizer_inbox,

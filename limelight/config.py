@@ -9,6 +9,7 @@ import msgspec
 from limelight.errors import ConfigError
 
 DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]{1,2})?")
+MAX_STREAM_INTERVAL = 60.0
 MAX_SPECULATIVE_TOKENS = 32
 MAX_PROMPT_LOOKUP = 16
 MAX_PIPELINE_DEPTH = 2
@@ -59,6 +60,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         pipeline_depth: steps in flight, 1 or 2; 2 plans the next step while the device runs this one. Default: 2 on a
             GPU, else 1.
         enable_cuda_graph: on a GPU, capture passes at the start and replay them, which launches a step with two calls.
+        stream_interval: seconds between two messages about one sequence at least, however many tokens come meanwhile; 0
+            tells each token at once. Default: 0 while up to 16 sequences run, then rising to 0.1 with their number,
+            because messages cost the event loop more than planning does. First tokens and ends never wait.
         num_speculative_tokens: tokens guessed per sequence and step by prompt lookup; 0 switches it off. Pays where
             answers repeat parts of their prompt (code edits, summaries, extraction); never changes the tokens drawn.
         prompt_lookup_max, prompt_lookup_min: how many last tokens must have occurred before, at best and at least.
@@ -90,6 +94,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_loras: int = 8
     max_lora_rank: int = 64
     pipeline_depth: int | None = None
+    stream_interval: float | None = None
     enable_cuda_graph: bool = True
     num_speculative_tokens: int = 0
     prompt_lookup_max: int = 4
@@ -128,6 +133,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.pipeline_depth not in (None, 1, MAX_PIPELINE_DEPTH):
             raise ConfigError(f"pipeline_depth is {self.pipeline_depth}; use 1 or 2")
+        if self.stream_interval is not None and not 0 <= self.stream_interval <= MAX_STREAM_INTERVAL:
+            raise ConfigError(
+                f"stream_interval is {self.stream_interval}; use seconds from 0 to {MAX_STREAM_INTERVAL:g}, or None"
+            )
         _within("num_speculative_tokens", self.num_speculative_tokens, 0, MAX_SPECULATIVE_TOKENS)
         _within("prompt_lookup_max", self.prompt_lookup_max, 1, MAX_PROMPT_LOOKUP)
         _within("prompt_lookup_min", self.prompt_lookup_min, 1, MAX_PROMPT_LOOKUP)
@@ -177,6 +186,7 @@ class EngineOptions(TypedDict, total=False):
     max_loras: int
     max_lora_rank: int
     pipeline_depth: int | None
+    stream_interval: float | None
     enable_cuda_graph: bool
     num_speculative_tokens: int
     prompt_lookup_max: int

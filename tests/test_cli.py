@@ -188,13 +188,13 @@ def test_every_option_reaches_its_setting() -> None:
         *("--dtype", "float32", "--max-model-len", "100", "--max-num-seqs", "3", "--max-num-batched-tokens", "77"),
         *("--kv-cache-memory", "1MiB", "--no-prefix-caching", "--api-key", "a=k", "--root-path", "/llm"),
         *("--cors-origin", "https://chat.example", "--allowed-host", "h", "--unknown-fields", "refuse"),
-        *("--header-wait", "0.5", "--keep-alive", "0", "--no-cuda-graph"),
+        *("--header-wait", "0.5", "--keep-alive", "0", "--no-cuda-graph", "--stream-interval", "0"),
     )
     config = engine_config(parsed)
     assert (config.model, config.revision, config.served_model_name) == ("some/model", "main", "name")
     assert (config.device, config.dtype, config.max_model_len) == ("cpu", "float32", 100)
     assert (config.max_num_seqs, config.max_num_batched_tokens, config.kv_cache_bytes) == (3, 77, 2**20)
-    assert (config.enable_prefix_caching, config.enable_cuda_graph) == (False, False)
+    assert (config.enable_prefix_caching, config.enable_cuda_graph, config.stream_interval) == (False, False, 0.0)
     settings = http_settings(parsed)
     assert (dict(settings.api_keys), settings.root_path, settings.cors_origins) == (
         {"a": "k"},

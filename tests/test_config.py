@@ -30,3 +30,9 @@ def test_a_step_without_room_for_every_sequence_is_refused() -> None:
         EngineConfig(max_num_seqs=8, max_num_batched_tokens=7)
     with pytest.raises(ConfigError, match="max_num_batched_tokens is 0"):
         EngineConfig(max_num_batched_tokens=0)
+
+
+@pytest.mark.parametrize("seconds", [-0.1, 61.0, float("nan")])
+def test_an_interval_of_streams_that_makes_no_sense_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigError, match=f"stream_interval is {seconds}"):
+        EngineConfig(stream_interval=seconds)

@@ -19,8 +19,14 @@ FREE_SEQUENCES = 16
 """So few have each token at once."""
 
 
-def seconds_between_messages(num_running: int) -> float:
-    """Between two messages to one sequence's request."""
+def seconds_between_messages(num_running: int, asked: float | None) -> float:
+    """Between two messages to one sequence's request.
+
+    Args:
+        asked: by the settings, whatever runs.
+    """
+    if asked is not None:
+        return asked
     if num_running <= FREE_SEQUENCES:
         return 0.0
     return min(num_running / MAX_MESSAGES_PER_SECOND, LONGEST_SECONDS)

@@ -38,17 +38,24 @@ class SchedulerActor:
         planner: used by nobody else while the actor runs.
         runner: told one `Step` at a time, up to the pipeline depth.
         vocab_size: valid token ids are below it.
+        stream_interval: as in `EngineConfig`.
     """
 
     name = "scheduler"
 
     def __init__(
-        self, inbox: Channel[ToScheduler], planner: Planner, runner: Sender[ToModelRunner], vocab_size: int
+        self,
+        inbox: Channel[ToScheduler],
+        planner: Planner,
+        runner: Sender[ToModelRunner],
+        vocab_size: int,
+        stream_interval: float | None,
     ) -> None:
         self._inbox = inbox
         self._planner = planner
         self._runner = runner
         self._vocab_size = vocab_size
+        self._stream_interval = stream_interval
         self._outbox: list[tuple[Sender[ToRequest], ToRequest]] = []
         self._deliveries = Deliveries()
         self._delivered_at = 0.0  # by the loop's clock
@@ -73,7 +80,8 @@ class SchedulerActor:
         """Let the requests hear of their tokens, or see to it that they do when it is time."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        early = self._delivered_at + seconds_between_messages(self._planner.num_running) - now
+        interval = seconds_between_messages(self._planner.num_running, self._stream_interval)
+        early = self._delivered_at + interval - now
         if early <= 0:
             self._delivered_at = now
             self._post(self._deliveries.take_all())

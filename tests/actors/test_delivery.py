@@ -64,9 +64,14 @@ class TestDeliveries:
 
 
 def test_few_sequences_never_wait_and_many_share_a_rate():
-    assert seconds_between_messages(delivery.FREE_SEQUENCES) == 0
-    assert seconds_between_messages(64) == pytest.approx(64 / delivery.MAX_MESSAGES_PER_SECOND)
-    assert seconds_between_messages(100_000) == delivery.LONGEST_SECONDS
+    assert seconds_between_messages(delivery.FREE_SEQUENCES, None) == 0
+    assert seconds_between_messages(64, None) == pytest.approx(64 / delivery.MAX_MESSAGES_PER_SECOND)
+    assert seconds_between_messages(100_000, None) == delivery.LONGEST_SECONDS
+
+
+def test_what_is_asked_for_holds_for_any_number():
+    assert seconds_between_messages(100_000, 0.0) == 0
+    assert seconds_between_messages(1, 0.5) == 0.5
 
 
 async def deltas_of_streams(num_streams, **options):
@@ -88,26 +93,24 @@ async def deltas_of_streams(num_streams, **options):
     return texts
 
 
-async def test_many_streams_get_several_tokens_a_message_and_lose_none(monkeypatch):
+async def test_many_streams_get_several_tokens_a_message_and_lose_none():
     together = await deltas_of_streams(NUM_STREAMS, step_seconds=0.002)
-    monkeypatch.setattr(delivery, "FREE_SEQUENCES", NUM_STREAMS)
-    alone = await deltas_of_streams(NUM_STREAMS, step_seconds=0.002)
+    alone = await deltas_of_streams(NUM_STREAMS, step_seconds=0.002, stream_interval=0.0)
     assert ["".join(parts) for parts in together] == ["".join(parts) for parts in alone]
     assert all(len(parts) == NUM_TOKENS for parts in alone)
     assert all(len(parts) < NUM_TOKENS / 2 for parts in together)
     assert all(len(parts[0]) == 1 for parts in together), "the first token doesn't wait"
 
 
-async def test_what_waits_is_told_in_time_while_a_step_takes_long(monkeypatch):
-    monkeypatch.setattr(delivery, "FREE_SEQUENCES", 0)
-    monkeypatch.setattr(delivery, "MAX_MESSAGES_PER_SECOND", 20)
+async def test_what_waits_is_told_in_time_while_a_step_takes_long():
     go_on = threading.Event()
 
     def before_step(step):
         if step.number == 4:
             go_on.wait(10)
 
-    async with scripted_engine("abcdefgh", before_step=before_step) as engine, engine.stream("x") as stream:
+    engine = scripted_engine("abcdefgh", before_step=before_step, stream_interval=0.05)
+    async with engine, engine.stream("x") as stream:
         try:
             text = ""
             with anyio.fail_after(5):
@@ -119,17 +122,14 @@ async def test_what_waits_is_told_in_time_while_a_step_takes_long(monkeypatch):
         assert "".join([delta.text async for delta in stream]) == "efgh"
 
 
-async def test_a_failure_comes_after_the_tokens_before_it(monkeypatch):
-    monkeypatch.setattr(delivery, "FREE_SEQUENCES", 0)
-    monkeypatch.setattr(delivery, "LONGEST_SECONDS", 30.0)
-    monkeypatch.setattr(delivery, "MAX_MESSAGES_PER_SECOND", 0.01)
-
+async def test_a_failure_comes_after_the_tokens_before_it():
     def before_step(step):
         if step.number == 4:
             raise ValueError("broken")
 
     read = []
-    async with scripted_engine("abcdefgh", before_step=before_step) as engine, engine.stream("x") as stream:
+    engine = scripted_engine("abcdefgh", before_step=before_step, stream_interval=30.0)
+    async with engine, engine.stream("x") as stream:
         with pytest.raises(StepFailure):
             while True:
                 read.append((await anext(stream)).text)

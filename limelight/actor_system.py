@@ -180,7 +180,8 @@ class ActorSystem:
 
     async def _own(self, started: "asyncio.Future[None]", loading: anyio.CancelScope) -> None:
         """Load, serve until told to end, take everything down; `started` is resolved in every case."""
-        capacity = self._config.max_num_requests * (MAX_CHOICES + 2) + 2 * MAX_PIPELINE_DEPTH
+        # Of each request a `Submit` and its `Cancel`s, of each step its end, and one `DeliveryDue`.
+        capacity = self._config.max_num_requests * (MAX_CHOICES + 2) + 2 * MAX_PIPELINE_DEPTH + 1
         scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
         error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
         try:

@@ -2,7 +2,8 @@
 
 A message costs its request, its client's stream and its socket a turn of the event loop each, far more than planning
 the token did. So what all streams together may cost is bounded, and a token waits a little for the next ones, never so
-long that a reader would see it. First tokens and ends don't wait.
+long that a reader would see it. First tokens and ends don't wait. A stop string is found when its tokens are told: its
+sequence may have drawn a few more by then, which count for nothing.
 """
 
 from collections.abc import Collection

@@ -46,7 +46,7 @@ class BackgroundEngine:
 
     def __init__(self, engine: Engine, *, num_at_once: int | None = None) -> None:
         self._engine = engine
-        self._num_at_once = num_at_once
+        self._asked_at_once = num_at_once
         self._stopping = asyncio.Event()
         self._submitting = threading.Lock()
         self._ended = False  # guarded by `_submitting`
@@ -145,7 +145,7 @@ class BackgroundEngine:
                 self.memory_plan = self._engine.model.memory_plan
                 self.default_sampling = self._engine.default_sampling
                 usual = min(self._engine.config.max_num_requests, 2 * self._engine.model.capacity.num_seats)
-                self._num_at_once = self._num_at_once or usual
+                self._num_at_once = usual if self._asked_at_once is None else self._asked_at_once
                 self._places = asyncio.Semaphore(self._num_at_once)
                 started.put(None)
                 await self._stopping.wait()
@@ -173,7 +173,7 @@ class BackgroundEngine:
 
         try:
             async with anyio.create_task_group() as group:
-                for _ in range(min(self._num_at_once or len(requests), len(requests))):
+                for _ in range(min(self._num_at_once, len(requests))):
                     group.start_soon(work)
         except ExceptionGroup as failures:
             raise _first(failures) from None

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from limelight.errors import InvalidRequest
+from limelight.structured_outputs import StructuredOutputsParams
 
 INT64_MAX = 2**63 - 1
 MAX_LOGPROBS = 20
@@ -26,6 +27,27 @@ class FinishReason(enum.StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+
+
+class RepetitionDetection(msgspec.Struct, frozen=True, kw_only=True):
+    """Ends a choice whose last tokens are one pattern, of so many tokens, again and again (as vLLM's field of this name).
+
+    Attributes:
+        max_pattern_size: longest pattern that is looked for, in tokens; 0 switches it off.
+        min_pattern_size: shortest one; 0 counts as 1.
+        min_count: how often the pattern must stand at the end, at least 2.
+    """
+
+    max_pattern_size: int = 0
+    min_pattern_size: int = 0
+    min_count: int = 0
+
+
+class ReasoningFormat(msgspec.Struct, frozen=True):
+    """How a model marks its reasoning in the text: between `start` and `end` (`"<think>"`, `"</think>"`)."""
+
+    start: str
+    end: str
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +71,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         logit_bias: token id -> -100..100, added to the logits.
         skip_special_tokens: leave special tokens out of the text.
         include_stop_str_in_output: keep the matched stop string in the text.
+        structured_outputs: what the output must look like.
+        bad_words: words that never occur in the output.
+        allowed_token_ids: only these tokens are drawn (and those that end the choice).
+        thinking_token_budget: after this many tokens of reasoning its end is forced; None or -1: no budget.
+        shown_special_tokens: special tokens that stay in the text although `skip_special_tokens` leaves the others out.
+        prompt_logprobs: also return log-probabilities of the prompt's tokens, as `logprobs`.
+        logprob_token_ids: also return the log-probabilities of these tokens at every position; at most 128.
+        repetition_detection: end a choice that repeats itself.
 
     Raises:
         InvalidRequest: a value is out of range; `param` names the field.
@@ -72,6 +102,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: Mapping[int, float] | None = None
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
+    structured_outputs: StructuredOutputsParams | None = None
+    bad_words: Sequence[str] | None = None
+    allowed_token_ids: Sequence[int] | None = None
+    thinking_token_budget: int | None = None
+    shown_special_tokens: frozenset[int] = frozenset()
+    prompt_logprobs: int | None = None
+    logprob_token_ids: Sequence[int] | None = None
+    repetition_detection: RepetitionDetection | None = None
 
     def __post_init__(self) -> None:
         _integer("n", self.n, 1, MAX_CHOICES)
@@ -97,6 +135,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         _logit_bias(self.logit_bias)
+        if self.thinking_token_budget is not None:
+            _integer("thinking_token_budget", self.thinking_token_budget, -1, INT64_MAX)
+        if self.prompt_logprobs is not None:
+            _integer("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
 
     @property
     def greedy(self) -> bool:
@@ -155,6 +197,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         adapter: name of a loaded LoRA adapter to run with, or None for the model itself. Only requests with the same
             adapter share cached prefix pages.
         owner: name of the principal that asked, for accounting; never its key.
+        reasoning: how the model marks its reasoning, which then becomes `Delta.reasoning` and not text; None leaves it in the
+            text. A rendered prompt that ends inside a reasoning lets the output begin in it.
     """
 
     request_id: str
@@ -164,6 +208,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str | None = None
     adapter: str | None = None
     owner: str = "anonymous"
+    reasoning: ReasoningFormat | None = None
 
 
 class AlternativeToken(msgspec.Struct, frozen=True):
@@ -193,6 +238,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         prompt_tokens: counts once for all choices and includes `cached_tokens`.
+        reasoning_tokens: those of `completion_tokens` that were reasoning, its marks included.
         accepted_prediction_tokens: those of `completion_tokens` that were guessed rightly (speculative decoding).
         rejected_prediction_tokens: wrong guesses; not among `completion_tokens`.
     """
@@ -200,6 +246,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
 
@@ -217,6 +264,8 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         index: which choice, 0 to n-1.
+        reasoning: what the model wrote to itself before its answer, where `GenerationRequest.reasoning` asks for it; it comes
+            before `text`.
         logprobs: None unless asked for.
         stop_reason: the stop string, or the one of `stop_token_ids`, that ended the choice, else None.
         finish_details: a finer reason than `finish_reason` ("kv_cache_full"), else None.
@@ -224,6 +273,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     index: int = 0
+    reasoning: str = ""
     text: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
@@ -234,11 +284,12 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """One whole choice."""
+    """One whole choice; `reasoning` as in `Delta`."""
 
     index: int
     text: str
     token_ids: tuple[int, ...]
+    reasoning: str = ""
     logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: FinishReason
     stop_reason: str | int | None = None
@@ -255,6 +306,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         prompt: the prompt's text after the chat template, or None for a token-id prompt.
+        prompt_logprobs: one entry per prompt token, None for the first; None unless asked for.
     """
 
     request_id: str
@@ -262,6 +314,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     prompt_token_ids: tuple[int, ...]
     outputs: tuple[Completion, ...]
     usage: Usage
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
 
     @property
     def text(self) -> str:

@@ -30,7 +30,7 @@ class FinishReason(enum.StrEnum):
 
 
 class RepetitionDetection(msgspec.Struct, frozen=True, kw_only=True):
-    """Ends a choice whose last tokens are one pattern, of so many tokens, again and again (as vLLM's field of this name).
+    """Ends a choice whose last tokens are one pattern again and again (as vLLM's field of this name).
 
     Attributes:
         max_pattern_size: longest pattern that is looked for, in tokens; 0 switches it off.
@@ -197,8 +197,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         adapter: name of a loaded LoRA adapter to run with, or None for the model itself. Only requests with the same
             adapter share cached prefix pages.
         owner: name of the principal that asked, for accounting; never its key.
-        reasoning: how the model marks its reasoning, which then becomes `Delta.reasoning` and not text; None leaves it in the
-            text. A rendered prompt that ends inside a reasoning lets the output begin in it.
+        reasoning: how the model marks its reasoning, which then becomes `Delta.reasoning` and not text; None leaves it
+            in the text. A rendered prompt that ends inside a reasoning lets the output begin in it.
     """
 
     request_id: str
@@ -264,8 +264,8 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         index: which choice, 0 to n-1.
-        reasoning: what the model wrote to itself before its answer, where `GenerationRequest.reasoning` asks for it; it comes
-            before `text`.
+        reasoning: what the model wrote to itself before its answer, where `GenerationRequest.reasoning` asks for it; it
+            comes before `text`.
         logprobs: None unless asked for.
         stop_reason: the stop string, or the one of `stop_token_ids`, that ended the choice, else None.
         finish_details: a finer reason than `finish_reason` ("kv_cache_full"), else None.

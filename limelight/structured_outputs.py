@@ -1,4 +1,4 @@
-"""What a constrained output must look like: vLLM's `StructuredOutputsParams` under the same names. No torch, no asyncio."""
+"""What a constrained output must look like. No torch, no asyncio."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,9 @@ KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
 class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly one of the first six says what the output must be. Whether it can be honoured is found out when it is compiled.
+    """Exactly one of the first six says what the output must be; names as in vLLM's class.
+
+    Whether it can be honoured is found out when it is compiled.
 
     Attributes:
         json: a JSON schema, as an object or as text.
@@ -19,7 +21,7 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
         choice: the output is one of these strings.
         grammar: a grammar in Lark (as llguidance reads it) or GBNF.
         json_object: True: any JSON object.
-        structural_tag: free text in which schemas begin and end at given strings, as xgrammar and vLLM write it (text of JSON).
+        structural_tag: free text with schemas between given strings, as xgrammar and vLLM write it (text of JSON).
         disable_any_whitespace: compact JSON.
         disable_additional_properties: objects have no properties but those of the schema, whatever it says.
         whitespace_pattern: regular expression of what may stand between the parts of JSON.
@@ -44,7 +46,8 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if len(given) != 1:
             raise InvalidRequest(
-                f"structured_outputs has {', '.join(given) or 'none of its kinds'}; give exactly one of {', '.join(KINDS)}",
+                f"structured_outputs has {', '.join(given) or 'none of its kinds'}; "
+                f"give exactly one of {', '.join(KINDS)}",
                 param="structured_outputs",
             )
         if self.choice is not None and not self.choice:

@@ -1,1 +1,1 @@
-"""What a model writes -> what it means: reasoning, text, tool calls. Pure state machines over text, whatever its split."""
+"""What a model writes -> what it means: reasoning, text, tool calls. State machines over text, however it is cut."""

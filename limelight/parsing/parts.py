@@ -37,8 +37,8 @@ Part = TextPart | ReasoningPart | CallStart | CallArguments
 class ToolCallParser(Protocol):
     """Finds the calls in one choice's text (its reasoning already taken out). One instance per choice.
 
-    Joined parts do not depend on how the text is cut. What cannot be a call is text, and a call that breaks off is given
-    as far as it came.
+    Joined parts do not depend on how the text is cut. What cannot be a call is text, and a call that breaks off is
+    given as far as it came.
     """
 
     def feed(self, text: str) -> list[Part]:

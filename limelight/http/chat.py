@@ -8,6 +8,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from limelight.generation import Completion, Delta, Generation
+from limelight.http.errors import ErrorBody
 from limelight.http.protocol.chat import (
     CHAT_DECODER,
     AnswerMessage,
@@ -24,7 +25,7 @@ from limelight.http.protocol.chat import (
 from limelight.http.protocol.sampling import GenerationFields
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
-from limelight.http.sse import StreamedAnswer, frame, pieces
+from limelight.http.sse import DONE, StreamedAnswer, failure_frames, frame, pieces
 from limelight.http.streams import Event
 from limelight.http.whole import WholeAnswer
 
@@ -38,7 +39,15 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
         engine = serving.engine
         answer_id = new_id("chatcmpl")
         sampling = chat_sampling(chat, engine.default_sampling)
-        generation = serving.request(request.scope["user"].name, answer_id, chat_prompt(chat), chat, sampling)
+        generation = serving.request(
+            request.scope["user"].name,
+            answer_id,
+            chat_prompt(chat),
+            sampling,
+            model=chat.model,
+            priority=chat.priority,
+            cache_salt=chat.cache_salt,
+        )
         if chat.stream:
             writer = ChatFrames(answer_id, chat)
             return StreamedAnswer(engine, [generation], writer, serving.settings, headers)
@@ -86,6 +95,10 @@ class ChatFrames:
         self._started: set[int] = set()
         self._meter = UsageMeter(fields)
 
+    def opening(self) -> Iterator[bytes]:
+        """See `FrameWriter`."""
+        return iter(())
+
     def frames(self, event: Event) -> Iterator[bytes]:
         """Frames for what is new."""
         for delta in event.deltas:
@@ -93,11 +106,16 @@ class ChatFrames:
             for choice in self._choices(delta):
                 yield self._frame((choice,), usage)
 
-    def last_frames(self) -> Iterator[bytes]:
-        """The usage chunk, if asked for."""
+    def ending(self) -> Iterator[bytes]:
+        """The usage chunk, if asked for, and the end."""
         usage = self._meter.final()
         if usage is not None:
             yield self._frame((), usage)
+        yield DONE
+
+    def failure(self, error: ErrorBody) -> Iterator[bytes]:
+        """See `FrameWriter`."""
+        return failure_frames(error)
 
     def _choices(self, delta: Delta) -> Iterator[ChunkChoice]:
         index = delta.index

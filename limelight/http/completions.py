@@ -11,6 +11,7 @@ from litestar.types import ASGIApp
 from limelight.engine import Engine
 from limelight.errors import InvalidRequest
 from limelight.generation import Delta, Generation, TextPrompt, TokensPrompt
+from limelight.http.errors import ErrorBody
 from limelight.http.protocol.chat import stop_reason
 from limelight.http.protocol.completions import (
     COMPLETION_DECODER,
@@ -23,7 +24,7 @@ from limelight.http.protocol.completions import (
 )
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
-from limelight.http.sse import StreamedAnswer, frame, pieces, text_pieces
+from limelight.http.sse import DONE, StreamedAnswer, failure_frames, frame, pieces, text_pieces
 from limelight.http.streams import Event
 from limelight.http.whole import WholeAnswer
 
@@ -45,7 +46,15 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
             )
         owner = request.scope["user"].name
         requests = [
-            serving.request(owner, f"{answer_id}-{number}", prompt, completion, sampling)
+            serving.request(
+                owner,
+                f"{answer_id}-{number}",
+                prompt,
+                sampling,
+                model=completion.model,
+                priority=completion.priority,
+                cache_salt=completion.cache_salt,
+            )
             for number, prompt in enumerate(prompts)
         ]
         echoed = _echoed(engine, prompts, completion)
@@ -107,6 +116,10 @@ class CompletionFrames:
         self._offsets: defaultdict[int, TextOffsets] = defaultdict(TextOffsets)
         self._meter = UsageMeter(completion)
 
+    def opening(self) -> Iterator[bytes]:
+        """See `FrameWriter`."""
+        return iter(())
+
     def frames(self, event: Event) -> Iterator[bytes]:
         """Frames for what is new."""
         for delta in event.deltas:
@@ -114,11 +127,16 @@ class CompletionFrames:
             for choice in self._choices(event.number, delta):
                 yield self._frame([choice], usage)
 
-    def last_frames(self) -> Iterator[bytes]:
-        """The usage chunk, if asked for."""
+    def ending(self) -> Iterator[bytes]:
+        """The usage chunk, if asked for, and the end."""
         usage = self._meter.final()
         if usage is not None:
             yield self._frame([], usage)
+        yield DONE
+
+    def failure(self, error: ErrorBody) -> Iterator[bytes]:
+        """See `FrameWriter`."""
+        return failure_frames(error)
 
     def _choices(self, number: int, delta: Delta) -> Iterator[CompletionChoice]:
         index = number * self._num_choices + delta.index

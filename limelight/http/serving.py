@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException
 
 from limelight.engine import Engine
 from limelight.errors import ModelNotFound
-from limelight.generation import GenerationRequest, Prompt, SamplingParams
+from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams
 from limelight.http.errors import shorten
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
@@ -55,14 +55,18 @@ class Serving:
         check_shared(fields)
         if fields.request_id is not None:
             adopt_request_id(request.scope, fields.request_id)
-        if fields.model != self.engine.model_name and fields.model not in self._adapter_names():
+        self.check_model(fields.model)
+        return fields, self.report_ignored(ignored)
+
+    def check_model(self, model: str) -> None:
+        """Raises ModelNotFound if neither the model nor an adapter has this name."""
+        if model != self.engine.model_name and model not in self._adapter_names():
             names = ", ".join(repr(name) for name in (self.engine.model_name, *self._adapter_names()))
             raise ModelNotFound(
-                f"The model {shorten(fields.model, 100)!r} is not served here; this server has "
+                f"The model {shorten(model, 100)!r} is not served here; this server has "
                 f"{shorten(names, 300)} (GET /v1/models lists them)",
                 param="model",
             )
-        return fields, self._report_ignored(ignored)
 
     async def decode(self, request: Request[Any, Any, Any], decoder: Decoder[Body]) -> tuple[Body, tuple[str, ...]]:
         """The decoded body, and the names of the fields that were ignored.
@@ -80,23 +84,34 @@ class Serving:
         return decoder.decode(raw, self.settings.unknown_fields)
 
     def request(
-        self, owner: str, request_id: str, prompt: Prompt, fields: GenerationFields, sampling: SamplingParams
+        self,
+        owner: str,
+        request_id: str,
+        prompt: Prompt,
+        sampling: SamplingParams,
+        *,
+        model: str,
+        priority: int | None = None,
+        cache_salt: str | None = None,
+        reasoning: ReasoningFormat | None = None,
     ) -> GenerationRequest:
         """The engine's request. Its id is ours, never the client's: two clients may send the same."""
         return GenerationRequest(
             request_id=request_id,
             prompt=prompt,
             sampling=sampling,
-            priority=fields.priority or 0,
-            cache_salt=fields.cache_salt,
-            adapter=None if fields.model == self.engine.model_name else fields.model,
+            priority=priority or 0,
+            cache_salt=cache_salt,
+            adapter=None if model == self.engine.model_name else model,
             owner=owner,
+            reasoning=reasoning,
         )
 
     def _adapter_names(self) -> list[str]:
         return [adapter.name for adapter in self.engine.adapters]
 
-    def _report_ignored(self, ignored: tuple[str, ...]) -> dict[str, str]:
+    def report_ignored(self, ignored: tuple[str, ...]) -> dict[str, str]:
+        """The header that names ignored fields; each is logged once."""
         if not ignored:
             return {}
         names = sorted({_header_safe(re.sub(r"\[\d+\]", "[]", name)) for name in ignored})

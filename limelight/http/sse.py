@@ -20,7 +20,7 @@ from limelight.engine import Engine
 from limelight.errors import LimelightError
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
 from limelight.http.disconnect import run_until_disconnect
-from limelight.http.errors import error_body, log_failure
+from limelight.http.errors import ErrorBody, error_body, log_failure
 from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
 from limelight.http.streams import Event, Events, open_streams, read_together
@@ -50,19 +50,36 @@ def frame(payload: msgspec.Struct) -> bytes:
 
 
 class FrameWriter(Protocol):
-    """Turns what the engine says into the frames of one endpoint. One instance per response."""
+    """Turns what the engine says into the frames of one endpoint. One instance per response.
+
+    Each part is one whole frame. Exactly one of `ending` and `failure` is asked for, once, as the last.
+    """
+
+    def opening(self) -> Iterator[bytes]:
+        """Frames that go out with the status line, before anything is known of the answer."""
+        ...
 
     def frames(self, event: Event) -> Iterator[bytes]:
         """Frames for an event."""
         ...
 
-    def last_frames(self) -> Iterator[bytes]:
-        """Frames after every choice has finished, without `[DONE]`."""
+    def ending(self) -> Iterator[bytes]:
+        """Frames after every choice has finished, the endpoint's terminal one included."""
+        ...
+
+    def failure(self, error: ErrorBody) -> Iterator[bytes]:
+        """Frames for an error after the status line, the endpoint's terminal one included."""
         ...
 
 
+def failure_frames(error: ErrorBody) -> Iterator[bytes]:
+    """What chats and completions end with after an error."""
+    yield frame(error)
+    yield DONE
+
+
 class StreamedAnswer:
-    """ASGI response: a stream of frames that ends with `[DONE]`, once, also after an error.
+    """ASGI response: a stream of frames with exactly one ending, also after an error.
 
     The status line waits for the first event, at most `header_wait_seconds`: what fails before that is an ordinary
     error response. After that an error is a frame of its own.
@@ -105,22 +122,24 @@ class StreamedAnswer:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         async with body.kept_alive(self._settings.keep_alive_seconds):
             try:
-                if wait.cancelled_caught:
+                opening = b"".join(self._writer.opening())
+                if wait.cancelled_caught or opening:
                     # A middleware that holds the headers back until it sees a body lets them go now.
-                    await body.write(b"")
+                    await body.write(opening)
+                if wait.cancelled_caught:
                     event = await events.next()
                 while event is not None:
                     if frames := b"".join(self._writer.frames(event)):
                         await body.write(frames)
                     event = await events.next()
-                ending = b"".join(self._writer.last_frames()) + DONE
+                ending = b"".join(self._writer.ending())
             except LimelightError as error:
                 log_failure(error, scope)
-                ending = frame(error_body(error, scope)) + DONE
+                ending = b"".join(self._writer.failure(error_body(error, scope)))
             except Exception:  # a bug: the status line is out, so only a frame can still say so
                 logger.exception("request %s failed after its headers", request_id(scope))
                 bug = LimelightError("The server failed while it wrote this answer")
-                ending = frame(error_body(bug, scope)) + DONE
+                ending = b"".join(self._writer.failure(error_body(bug, scope)))
         await body.write(ending, more=False)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, SamplingParams, TextPrompt, TokenLogprob
 from limelight.http import HttpSettings
-from limelight.http.sse import KEEP_ALIVE, StreamedAnswer, pieces
+from limelight.http.sse import KEEP_ALIVE, StreamedAnswer, failure_frames, pieces
 from limelight.testing import scripted_engine
 from tests.http.wire import (
     CHAT,
@@ -233,8 +233,14 @@ async def test_a_bug_after_the_headers_ends_the_stream_with_one_error_frame(monk
         def frames(self, event):
             raise ZeroDivisionError("secret detail")
 
-        def last_frames(self):
+        def opening(self):
             return iter(())
+
+        def ending(self):
+            return iter(())
+
+        def failure(self, error):
+            return failure_frames(error)
 
     sent = []
 

@@ -10,6 +10,7 @@ from limelight.config import EngineConfig
 from limelight.engine import Engine
 from limelight.http.adapters import adapter_routes
 from limelight.http.auth import Authenticator, Gate
+from limelight.http.capabilities import capabilities_route
 from limelight.http.chat import chat_route
 from limelight.http.completions import completions_route
 from limelight.http.errors import exception_handlers
@@ -62,6 +63,7 @@ def _routers(serving: Serving) -> list[Router]:
                 chat_route(serving),
                 completions_route(serving),
                 *model_routes(serving),
+                capabilities_route(serving),
                 *adapter_routes(serving),
                 *health_routes(serving),
                 *page_routes(),

@@ -1,7 +1,5 @@
 """Every request field does what the table says: generated from the official client's types and the table itself."""
 
-import pathlib
-import re
 import typing
 
 import pytest
@@ -12,7 +10,10 @@ from limelight.http import HttpSettings
 from limelight.http.protocol.chat import ChatRequest
 from limelight.http.protocol.completions import CompletionRequest
 from limelight.http.protocol.decoding import near_miss
-from limelight.http.protocol.fields import CHAT_FIELDS, COMPLETION_FIELDS, OTHER_ENGINES, Effect
+from limelight.http.protocol.fields.chat import CHAT_FIELDS
+from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
+from limelight.http.protocol.fields.field import Effect
+from limelight.http.protocol.fields.other_engines import OTHER_ENGINES
 from limelight.testing import scripted_engine
 from tests.http.wire import CHAT, COMPLETIONS, HI, chat_body, completion_body, error_of
 
@@ -255,14 +256,3 @@ async def test_unknown_message_fields_are_named_in_the_header(shared_client):
     messages = [{"role": "user", "content": "x", "id": "msg_1"}, {"role": "user", "content": "y", "id": "msg_2"}]
     answer = await shared_client.post(CHAT, json=chat_body(max_tokens=1, messages=messages))
     assert answer.headers["x-limelight-ignored-fields"] == "messages[].id"
-
-
-def test_the_documentation_lists_every_field_with_its_effect():
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "http_api.md").read_text(encoding="utf-8")
-    listed = {
-        name: {"chat": chat, "completions": completions}
-        for name, chat, completions in re.findall(r"^\| `(\w+)` \| ([\w -]+) \| ([\w -]+) \|", page, re.MULTILINE)
-    }
-    for column, fields in (("chat", CHAT_FIELDS), ("completions", COMPLETION_FIELDS)):
-        effects = {name: row[column] for name, row in listed.items() if row[column] != "-"}
-        assert effects == {name: field.effect.value for name, field in fields.items()}

@@ -7,7 +7,7 @@ import msgspec
 from limelight.errors import InvalidRequest
 from limelight.generation import MAX_LOGPROBS, ChatPrompt, Completion, Delta, SamplingParams, TokenLogprob
 from limelight.http.protocol.decoding import Decoder
-from limelight.http.protocol.fields import CHAT_FIELDS
+from limelight.http.protocol.fields.chat import CHAT_FIELDS
 from limelight.http.protocol.messages import MESSAGE_FIELDS, AssistantMessage, Message, template_messages
 from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
 from limelight.http.protocol.usage import ChunkUsage, UsageObject

@@ -10,7 +10,7 @@ from limelight.errors import InvalidRequest, UnsupportedField
 from limelight.generation import SamplingParams, TextPrompt, TokenLogprob, TokensPrompt
 from limelight.http.protocol.chat import finite
 from limelight.http.protocol.decoding import Decoder
-from limelight.http.protocol.fields import COMPLETION_FIELDS
+from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
 from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
 from limelight.http.protocol.usage import ChunkUsage
 

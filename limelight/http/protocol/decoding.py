@@ -1,6 +1,6 @@
 """From the bytes of a request body to a typed request, strictly: nothing is coerced, nothing is dropped in silence.
 
-Errors say which field is at fault and never show a Python name or a traceback. What every field does is in `fields.py`.
+Errors say which field is at fault and never show a Python name or a traceback. What every field does is in `fields/`.
 """
 
 import difflib
@@ -13,7 +13,8 @@ import msgspec
 
 from limelight.errors import InvalidRequest, UnknownField, UnsupportedField
 from limelight.http.errors import shorten
-from limelight.http.protocol.fields import OTHER_ENGINES, SIBLING_FIELDS, Effect, Field
+from limelight.http.protocol.fields.field import Effect, Field
+from limelight.http.protocol.fields.other_engines import OTHER_ENGINES, SIBLING_FIELDS
 from limelight.http.protocol.sizes import check_size
 from limelight.http.settings import UnknownFields
 

@@ -1,0 +1,37 @@
+"""Rows of `/v1/chat/completions`."""
+
+from collections.abc import Mapping
+
+from limelight.http.protocol.fields.field import Field, no_effect, refused, works
+from limelight.http.protocol.fields.generation import GENERATION_FIELDS
+from limelight.http.protocol.fields.wording import CACHING, FILING, IDENTITY, STRUCTURED, TEXT_ONLY, TOOLS
+
+CHAT_FIELDS: Mapping[str, Field] = {
+    **GENERATION_FIELDS,
+    "messages": works("text; image, audio and file parts are refused"),
+    "max_completion_tokens": works("wins over max_tokens"),
+    "top_logprobs": works("0 to 20; needs logprobs"),
+    "reasoning_effort": works("handed to the chat template, for models whose template reads it"),
+    "chat_template_kwargs": works("further variables for the chat template"),
+    "add_generation_prompt": works(),
+    "continue_final_message": works("the answer goes on with the last message, an assistant one"),
+    "metadata": no_effect(FILING),
+    "store": no_effect(FILING),
+    "service_tier": no_effect(FILING),
+    "safety_identifier": no_effect(IDENTITY),
+    "prompt_cache_key": no_effect(CACHING),
+    "prompt_cache_options": no_effect(CACHING),
+    "prompt_cache_retention": no_effect(CACHING),
+    "parallel_tool_calls": no_effect("there are no tool calls that could be parallel"),
+    "tools": refused(TOOLS),
+    "tool_choice": refused(TOOLS, "none", "auto"),
+    "functions": refused(TOOLS),
+    "function_call": refused(TOOLS, "none"),
+    "response_format": refused(STRUCTURED, {"type": "text"}),
+    "modalities": refused(TEXT_ONLY, ["text"]),
+    "audio": refused(TEXT_ONLY),
+    "prediction": refused("predicted outputs are not served; leave the field out, the answer is the same"),
+    "verbosity": refused("say in the prompt how long the answer shall be", "medium"),
+    "web_search_options": refused("this server cannot search the web; put what it shall read into the messages"),
+    "moderation": refused("this server does not moderate; run a moderation model on prompt and answer"),
+}

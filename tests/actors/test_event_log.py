@@ -180,7 +180,7 @@ async def test_an_error_is_an_object_of_its_own_for_each_reader():
     assert failure.__traceback__ is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     actions=st.lists(st.tuples(st.sampled_from(["append", "append", "read", "subscribe", "close"]), st.integers(0, 5))),
     many=st.integers(0, 3 * MIN_UNREAD_TO_MERGE),

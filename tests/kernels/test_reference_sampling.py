@@ -176,7 +176,7 @@ any_row = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(rows=st.lists(any_row, min_size=1, max_size=6), data=st.randoms(use_true_random=False))
 def test_a_row_draws_the_same_alone_and_in_any_batch(rows: list[Row], data: Any) -> None:
     logits = np.stack([np.random.default_rng(index).normal(0.0, 2.0, 24) for index in range(len(rows))])

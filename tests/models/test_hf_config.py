@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limelight.errors import CheckpointError, ModelError, UnsupportedModel
@@ -326,7 +326,7 @@ NAMES = [*LLAMA, "rope_scaling", "rope_parameters", "head_dim", "eos_token_id", 
 
 
 @given(changes=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3))
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 def test_any_values_give_a_specification_or_a_model_error(tmp_path: Path, changes: dict[str, Any]) -> None:
     write(tmp_path, **changes)
     with contextlib.suppress(ModelError):

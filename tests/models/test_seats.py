@@ -47,7 +47,7 @@ def test_a_chunk_that_its_pages_do_not_cover_is_refused_and_changes_nothing(faul
     assert seats.page_table.tolist() == [[3, 0], [0, 0]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 2))), max_size=40))
 def test_the_table_equals_lists_kept_by_hand(changes: list[tuple[int, int | None]]) -> None:
     """Per change: a seat, and how many pages it gets; None clears it."""

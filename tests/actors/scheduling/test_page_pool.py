@@ -91,7 +91,7 @@ class PoolStates(RuleBasedStateMachine):
 
 
 TestPoolStates = PoolStates.TestCase
-TestPoolStates.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestPoolStates.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 def test_the_tail_of_a_released_table_is_reused_before_its_head():

@@ -114,7 +114,7 @@ class PlannerStates(RuleBasedStateMachine):
 
 
 TestPlannerStates = PlannerStates.TestCase
-TestPlannerStates.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPlannerStates.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -14,7 +14,7 @@ from tests.kernels.cpu.values_apart import finish_apart
 COMPILE_SECONDS = 600
 
 if libraries.SANITIZE:
-    settings.register_profile("sanitized", deadline=None, max_examples=10)
+    settings.register_profile("sanitized", max_examples=10)
     settings.load_profile("sanitized")
 
 

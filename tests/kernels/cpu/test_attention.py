@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limelight.kernels.cpu import attention
@@ -115,7 +115,7 @@ def test_contexts_that_end_at_the_edges_of_pages_blocks_and_splits(library: Libr
     compare(library, chunks, Shape(2, 1, 16), AttentionSettings(scale=0.3, sliding_window=window))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(
     contexts=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 700)), min_size=1, max_size=6),
     group=st.integers(1, 16),

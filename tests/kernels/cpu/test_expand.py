@@ -42,7 +42,7 @@ def steps(draw: st.DrawFn) -> tuple[Chunk, ...]:
 
 
 @given(steps())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_rows_are_those_of_the_eager_batch(chunks: tuple[Chunk, ...]) -> None:
     seats = Seats(LIMITS.num_seats, LIMITS.max_pages, LIMITS.page_size, "cpu")
     seats.last_tokens.copy_(torch.arange(100, 100 + LIMITS.num_seats))

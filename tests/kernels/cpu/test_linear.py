@@ -127,7 +127,7 @@ def test_panels_give_the_same_bits_unpacked_and_as_they_are(library: Library, na
         np.testing.assert_array_equal(as_packed, unpacked)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_segments_of_any_formats_and_sizes_lie_side_by_side(library: Library, data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from([*QUANTIZED, "F32", "F16", "BF16"]), min_size=1, max_size=4))

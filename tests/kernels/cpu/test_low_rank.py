@@ -81,7 +81,7 @@ def added(
     return run_recorded(library, record)[0]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     num_rows=st.integers(1, 70),
     num_inputs=st.integers(1, 100),

@@ -59,7 +59,7 @@ def checks() -> Library:
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 8])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     runs=st.lists(st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 17, 200]), min_size=6, max_size=6), max_size=20),
     scratch_bytes=st.sampled_from([0, 1, 700]),

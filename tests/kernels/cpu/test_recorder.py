@@ -5,7 +5,7 @@ import itertools
 import weakref
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from limelight.kernels.cpu.library import Function, Library
@@ -50,7 +50,6 @@ def passes(draw: st.DrawFn) -> tuple[list[int], list[list[int]], list[int]]:
     return sizes, operations, draw(st.lists(numbers, max_size=3, unique=True))
 
 
-@settings(deadline=None)
 @given(passes())
 def test_values_that_live_at_once_never_overlap(made: tuple[list[int], list[list[int]], list[int]]) -> None:
     sizes, operations, kept = made

@@ -45,7 +45,7 @@ def expected(scores: NDArray[np.float32], num_chosen: int, *, chosen_first: bool
     return chosen.numpy().astype(np.int32), shares.numpy().astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     num_rows=st.integers(1, 70),
     num_experts=st.integers(1, 128),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limelight.errors import ModelError
@@ -98,7 +98,7 @@ CHANGES = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("name", CONFIGS)
 @given(changes=CHANGES, inside=st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_any_values_give_a_specification_or_an_error_that_names_the_file(
     name: str, tmp_path: Path, changes: dict[str, Any], inside: bool
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limelight.errors import CheckpointError, ModelError, UnsupportedModel
@@ -207,7 +207,7 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
 
 
 @given(draw=st.data())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 def test_a_damaged_file_is_read_or_refused_but_nothing_else(valid: tuple[Path, bytes], draw: st.DataObject) -> None:
     folder, content = valid
     damaged = bytearray(content)

@@ -6,7 +6,7 @@ from typing import Any
 
 import gguf
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limelight.errors import ModelError
@@ -70,7 +70,7 @@ def read_or_refused(path: Path) -> None:
 
 
 @given(name=st.sampled_from(NAMES), draw=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 def test_any_value_of_any_key(written: tuple[Path, dict[str, Any]], name: str, draw: st.DataObject) -> None:
     folder, models = written
 
@@ -94,7 +94,7 @@ def test_any_value_of_any_key(written: tuple[Path, dict[str, Any]], name: str, d
 
 
 @given(name=st.sampled_from(NAMES), draw=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 def test_any_bytes_in_the_header(written: tuple[Path, dict[str, Any]], name: str, draw: st.DataObject) -> None:
     folder, models = written
     path = folder / f"{name}.gguf"

@@ -11,7 +11,7 @@ from tests.models.quantization.quantized_models import pack_rows
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(bits=st.integers(1, 8), rows=st.integers(1, 3), groups=st.integers(1, 3), seed=st.integers(0, 99))
 def test_unpacked_integers_are_those_that_were_packed(bits: int, rows: int, groups: int, seed: int) -> None:
     values = torch.randint(0, 2**bits, (rows, 32 * groups), generator=torch.Generator().manual_seed(seed))

@@ -50,7 +50,7 @@ def test_a_word_worked_out_by_hand() -> None:
     assert torch.equal(matrix.expand(parts), expected)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(drawn=st.data())
 def test_any_layout_expands_to_what_was_packed(drawn: st.DataObject) -> None:
     bits = drawn.draw(st.sampled_from([2, 3, 4, 8]))

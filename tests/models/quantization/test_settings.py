@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limelight.errors import ModelError
@@ -35,9 +35,7 @@ GROUPS = st.fixed_dictionaries(
 )
 
 
-@settings(
-    max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200)
 @given(
     method=st.sampled_from([*METHODS, "hqq", 3, None]),
     values=st.dictionaries(st.sampled_from(NAMES), ANYTHING, max_size=5),

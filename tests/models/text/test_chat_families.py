@@ -137,7 +137,7 @@ OPTIONS = st.fixed_dictionaries(
 END = st.sampled_from([{}, {"add_generation_prompt": True}, {"continue_final_message": True}])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=5) | ALTERNATING, options=OPTIONS, end=END)
 def test_any_conversation_is_rendered_as_by_transformers(
     messages: list[dict[str, Any]],

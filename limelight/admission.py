@@ -7,6 +7,7 @@ import msgspec
 
 from limelight.errors import InvalidRequest
 from limelight.generation import GenerationRequest, TokensPrompt
+from limelight.quoting import quoted
 
 UNSEEDED = (None, -1)
 """Values of `seed` that ask for a fresh one; -1 as in vLLM."""
@@ -33,13 +34,13 @@ def check_types(request: GenerationRequest) -> None:
     if isinstance(request.prompt, TokensPrompt):
         for token_id in request.prompt.token_ids:
             if not isinstance(token_id, int) or isinstance(token_id, bool):
-                raise InvalidRequest(f"prompt holds {token_id!r:.80}; token ids are integers", param="prompt")
+                raise InvalidRequest(f"prompt holds {quoted(token_id)}; token ids are integers", param="prompt")
     if not isinstance(request.priority, int):
-        raise InvalidRequest(f"priority is {request.priority!r:.80}; it must be an integer", param="priority")
+        raise InvalidRequest(f"priority is {quoted(request.priority)}; it must be an integer", param="priority")
     if not isinstance(request.adapter, str | None):
-        raise InvalidRequest(f"adapter is {request.adapter!r:.80}; it must be a string", param="adapter")
+        raise InvalidRequest(f"adapter is {quoted(request.adapter)}; it must be a string", param="adapter")
     if not isinstance(request.cache_salt, str | None):
-        raise InvalidRequest(f"cache_salt is {request.cache_salt!r:.80}; it must be a string", param="cache_salt")
+        raise InvalidRequest(f"cache_salt is {quoted(request.cache_salt)}; it must be a string", param="cache_salt")
 
 
 def with_seed(request: GenerationRequest) -> GenerationRequest:

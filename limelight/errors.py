@@ -7,6 +7,8 @@ Each class carries, as class data, the HTTP status and the `code` and `type` of 
 import copy
 from typing import ClassVar, Self
 
+from limelight.quoting import shorten
+
 MAX_MESSAGE_CHARACTERS = 4000
 """Longest message about a model's files; ours list at most a few dozen names."""
 
@@ -174,9 +176,7 @@ class OutOfMemory(ModelError):
 
 
 def _one_line(message: str) -> str:
-    if len(message) > MAX_MESSAGE_CHARACTERS:
-        half = MAX_MESSAGE_CHARACTERS // 2
-        message = f"{message[:half]} ... {message[-half:]}"
+    message = shorten(message, MAX_MESSAGE_CHARACTERS)
     if message.isprintable():
         return message
     # repr escapes what is not printable; backslashes and quotes stay as they are.

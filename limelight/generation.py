@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from limelight.errors import InvalidRequest
+from limelight.quoting import quoted
 from limelight.structured_outputs import StructuredOutputsParams
 
 INT64_MAX = 2**63 - 1
@@ -330,12 +331,12 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 def _number(name: str, value: float, low: float, high: float) -> None:
     """Written so that NaN fails: it is in no range."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not (low <= value <= high):
-        raise InvalidRequest(f"{name} is {value!r}, must be a number from {low:g} to {high:g}", param=name)
+        raise InvalidRequest(f"{name} is {quoted(value)}, must be a number from {low:g} to {high:g}", param=name)
 
 
 def _integer(name: str, value: int, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not (low <= value <= high):
-        raise InvalidRequest(f"{name} is {value!r}, must be an integer from {low} to {high}", param=name)
+        raise InvalidRequest(f"{name} is {quoted(value)}, must be an integer from {low} to {high}", param=name)
 
 
 def _stop_strings(stop: tuple[str, ...]) -> None:
@@ -343,7 +344,7 @@ def _stop_strings(stop: tuple[str, ...]) -> None:
         raise InvalidRequest(f"stop has {len(stop)} strings, at most {MAX_STOP_STRINGS} are allowed", param="stop")
     for text in stop:
         if not isinstance(text, str) or not text:
-            raise InvalidRequest(f"stop holds {text!r}; each stop must be a non-empty string", param="stop")
+            raise InvalidRequest(f"stop holds {quoted(text)}; each stop must be a non-empty string", param="stop")
         if len(text) > MAX_STOP_STRING_CHARACTERS:
             raise InvalidRequest(
                 f"a stop string has {len(text)} characters, at most {MAX_STOP_STRING_CHARACTERS} are allowed",
@@ -362,4 +363,6 @@ def _logit_bias(logit_bias: Mapping[int, float] | None) -> None:
     for token_id, bias in logit_bias.items():
         _integer("logit_bias", token_id, 0, INT64_MAX)
         if not math.isfinite(bias) or not -100 <= bias <= 100:
-            raise InvalidRequest(f"logit_bias[{token_id}] is {bias!r}, must be from -100 to 100", param="logit_bias")
+            raise InvalidRequest(
+                f"logit_bias[{token_id}] is {quoted(bias)}, must be from -100 to 100", param="logit_bias"
+            )

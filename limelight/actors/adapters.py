@@ -20,6 +20,7 @@ from limelight.actors.worker_thread import WorkerThreads
 from limelight.errors import EngineNotRunning, InvalidRequest, ModelNotFound, UnsupportedModel
 from limelight.models.loaded_model import AdapterLoader, AdapterWeights, LoadedModel
 from limelight.progress import Report
+from limelight.quoting import quoted
 from limelight.telemetry.statistics import LoadedAdapter
 
 logger = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class Adapters:
         """
         adapter = self._by_name.pop(name, None)
         if adapter is None:
-            raise ModelNotFound(f"there is no adapter {name!r:.100}; {self._listed()}", param="lora_name")
+            raise ModelNotFound(f"there is no adapter {quoted(name)}; {self._listed()}", param="lora_name")
         adapter.leaving = asyncio.get_running_loop().create_future()
         if not adapter.num_requests:
             self._drop(adapter)
@@ -137,7 +138,7 @@ class Adapters:
         """
         adapter = self._by_name.get(name)
         if adapter is None:
-            raise ModelNotFound(f"there is no adapter {name!r:.100}; {self._listed()}", param="model")
+            raise ModelNotFound(f"there is no adapter {quoted(name)}; {self._listed()}", param="model")
         adapter.num_requests += 1
         return adapter.id
 
@@ -172,18 +173,18 @@ class Adapters:
             raise EngineNotRunning("the engine is being stopped")
         if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME_CHARACTERS or not name.isprintable():
             raise InvalidRequest(
-                f"the adapter's name is {name!r:.100}; it must have 1 to {MAX_NAME_CHARACTERS} printable characters",
+                f"the adapter's name is {quoted(name)}; it must have 1 to {MAX_NAME_CHARACTERS} printable characters",
                 param="lora_name",
             )
         if any(part in ("", ".", "..") for part in name.split("/")):
             raise InvalidRequest(
-                f"the adapter's name is {name!r:.100}; between its slashes there must be more than dots, because "
+                f"the adapter's name is {quoted(name)}; between its slashes there must be more than dots, because "
                 "addresses of the API hold the name as a path",
                 param="lora_name",
             )
         if name in self._reserved or name in self._by_name:
             raise InvalidRequest(
-                f"the name {name!r} is in use; choose another one, or unload the adapter of this name first",
+                f"the name {quoted(name)} is in use; choose another one, or unload the adapter of this name first",
                 param="lora_name",
             )
         if len(self._by_id) >= self._limit:

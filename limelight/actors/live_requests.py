@@ -8,6 +8,7 @@ from anyio.abc import TaskGroup
 
 from limelight.actors.request import RequestActor
 from limelight.errors import EngineFailed, InvalidRequest, LimelightError, Overloaded
+from limelight.quoting import quoted
 
 
 class LiveRequests:
@@ -47,7 +48,7 @@ class LiveRequests:
         if len(self._actors) >= self._limit:
             raise Overloaded(f"{len(self._actors)} requests are live, the limit is {self._limit}; try again later")
         if request_id in self._actors:
-            raise InvalidRequest(f"request id {request_id!r} is in use; choose another", param="request_id")
+            raise InvalidRequest(f"request id {quoted(request_id)} is in use; choose another", param="request_id")
 
     def add(self, actor: RequestActor) -> None:
         """Start `actor` and keep it until it ends; `check` comes first."""

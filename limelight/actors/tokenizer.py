@@ -10,6 +10,7 @@ from limelight.actors.worker_thread import WorkerThreads, post
 from limelight.errors import ContextLengthExceeded, InvalidRequest, LimelightError
 from limelight.generation import ChatPrompt, Prompt, TextPrompt, TokensPrompt
 from limelight.models.loaded_model import ChatFormat, Vocabulary
+from limelight.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +101,8 @@ class TokenizerActor:
         """For a token such as Gemma 3's <image_soft_token>, which text models keep in their tokenizer only."""
         written = self._vocabulary.token_bytes(token_id).decode(errors="replace")
         return InvalidRequest(
-            f"the prompt has the token {written!r:.80} ({token_id}), which the tokenizer knows and the model does not: "
-            f"its ids are 0 to {self._vocab_size - 1}; leave it out",
+            f"the prompt has the token {quoted(written)} ({token_id}), which the tokenizer knows and the model does "
+            f"not: its ids are 0 to {self._vocab_size - 1}; leave it out",
             param=param,
         )
 

@@ -12,9 +12,9 @@ from litestar.handlers import HTTPRouteHandler
 from limelight.engine import Engine
 from limelight.errors import Forbidden, InvalidRequest, ModelError
 from limelight.http.auth import NEEDS_ADMIN
-from limelight.http.errors import shorten
 from limelight.http.protocol.adapters import LOAD_DECODER, UNLOAD_DECODER
 from limelight.http.serving import Serving
+from limelight.quoting import quoted
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """What `models/hub/names.py`, of which this layer imports nothing, takes for a repository."""
@@ -53,7 +53,7 @@ def adapter_source(path: str, folders: Sequence[str]) -> str:
         return f"hf://{path}"
     if not Path(path).is_absolute():
         raise InvalidRequest(
-            f"lora_path is {shorten(path, 100)!r}; give an absolute path or a hub id (organisation/name)",
+            f"lora_path is {quoted(path)}; give an absolute path or a hub id (organisation/name)",
             param="lora_path",
         )
     if "\x00" not in path and len(path) < 4096:
@@ -63,9 +63,7 @@ def adapter_source(path: str, folders: Sequence[str]) -> str:
             if any(real.is_relative_to(os.path.realpath(folder)) for folder in folders):
                 return str(real)
     allowed = "adapters can be named by hub id only" if not folders else "it is below none of the allowed folders"
-    raise Forbidden(
-        f"lora_path is {shorten(path, 100)!r}: {allowed} (the server's option --lora-folder)", param="lora_path"
-    )
+    raise Forbidden(f"lora_path is {quoted(path)}: {allowed} (the server's option --lora-folder)", param="lora_path")
 
 
 async def _load(engine: Engine, name: str, path: str) -> None:

@@ -11,8 +11,8 @@ from litestar.middleware import ASGIMiddleware
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from limelight.errors import Forbidden, LimelightError, Unauthorized
-from limelight.http.errors import shorten
 from limelight.http.unread_body import discard_body
+from limelight.quoting import quoted
 
 INFER, OBSERVE, ADMIN = "infer", "observe", "admin"
 PUBLIC = {"public": True}
@@ -122,7 +122,7 @@ class Gate(ASGIMiddleware):
         if host not in self._allowed_hosts:
             allowed = ", ".join(sorted(self._allowed_hosts))
             raise Forbidden(
-                f"The Host {shorten(host, 80)!r} is not allowed (allowed: {allowed}); "
+                f"The Host {quoted(host)} is not allowed (allowed: {allowed}); "
                 "use one of these names, or have the server allow this one with --allowed-host"
             )
 

@@ -13,6 +13,7 @@ from litestar.types import ExceptionHandlersMap
 
 from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, Overloaded, StepFailure
 from limelight.http.request_id import request_id
+from limelight.quoting import shorten
 
 logger = logging.getLogger(__name__)
 
@@ -45,21 +46,13 @@ class ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorObject
 
 
-def shorten(text: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
-    """`text` with its middle cut out beyond `limit` characters: a message may quote what a client sent."""
-    if len(text) <= limit:
-        return text
-    half = (limit - 3) // 2
-    return f"{text[:half]}...{text[-half:]}"
-
-
 def error_body(error: LimelightError, scope: Any) -> ErrorBody:
     """The wire form of `error`."""
     return ErrorBody(
         ErrorObject(
-            message=shorten(_PUBLIC_MESSAGES.get(type(error), error.message)),
+            message=shorten(_PUBLIC_MESSAGES.get(type(error), error.message), MAX_MESSAGE_CHARACTERS),
             type=error.type,
-            param=None if error.param is None else shorten(error.param, 100),
+            param=None if error.param is None else shorten(error.param),
             code=error.code,
             request_id=request_id(scope),
         )
@@ -99,7 +92,7 @@ def _retry_after(seconds: float) -> dict[str, str]:
 
 def _framework_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[ErrorBody]:
     """Unknown routes, wrong methods, oversized bodies and what else Litestar itself refuses."""
-    path = shorten(request.scope["path"], 100)
+    path = shorten(request.scope["path"])
     kinds = {
         404: ("not_found", f"There is no route {request.method} {path}; the API lives under /v1"),
         405: ("method_not_allowed", f"{path} does not answer {request.method}"),
@@ -110,7 +103,7 @@ def _framework_error(request: Request[Any, Any, Any], error: HTTPException) -> R
     if error.status_code >= 500:
         code, message = "internal_error", "The server could not read the request"
     body = ErrorObject(
-        message=shorten(message),
+        message=shorten(message, MAX_MESSAGE_CHARACTERS),
         type="invalid_request_error" if error.status_code < 500 else "server_error",
         param=None,
         code=code,

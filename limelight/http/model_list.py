@@ -7,8 +7,8 @@ from litestar import Request, get
 from litestar.handlers import HTTPRouteHandler
 
 from limelight.errors import EngineNotRunning, ModelNotFound
-from limelight.http.errors import shorten
 from limelight.http.serving import Serving
+from limelight.quoting import quoted, shorten
 
 
 class ModelObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +45,7 @@ def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
             if asked == model.id.strip("/"):
                 return model
         names = shorten(", ".join(repr(model.id) for model in models), 300)
-        raise ModelNotFound(
-            f"The model {shorten(asked, 100)!r} is not served here; this server has {names}", param="model"
-        )
+        raise ModelNotFound(f"The model {quoted(asked)} is not served here; this server has {names}", param="model")
 
     return [list_models, get_model]
 

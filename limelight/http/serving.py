@@ -13,12 +13,12 @@ from litestar.exceptions import HTTPException
 from limelight.engine import Engine
 from limelight.errors import ModelNotFound
 from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams
-from limelight.http.errors import shorten
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
 from limelight.http.request_id import adopt_request_id
 from limelight.http.settings import HttpSettings
 from limelight.http.unread_body import discard_body
+from limelight.quoting import quoted, shorten
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Serving:
         if model != self.engine.model_name and model not in self._adapter_names():
             names = ", ".join(repr(name) for name in (self.engine.model_name, *self._adapter_names()))
             raise ModelNotFound(
-                f"The model {shorten(model, 100)!r} is not served here; this server has "
+                f"The model {quoted(model)} is not served here; this server has "
                 f"{shorten(names, 300)} (GET /v1/models lists them)",
                 param="model",
             )
@@ -153,5 +153,5 @@ def _check_media_type(request: Request[Any, Any, Any]) -> None:
         return
     raise HTTPException(
         status_code=415,
-        detail=f"The content-type is {shorten(media_type, 60)!r}; send JSON with content-type: application/json",
+        detail=f"The content-type is {quoted(media_type)}; send JSON with content-type: application/json",
     )

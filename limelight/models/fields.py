@@ -5,13 +5,13 @@ Every refusal is a `CheckpointError` that names the file, the field, the value a
 
 import json
 import math
-import reprlib
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from limelight.errors import CheckpointError
+from limelight.quoting import quoted, shorten
 
 MAX_JSON_BYTES = 64 * 1024 * 1024
 """No settings file comes near this; a larger one is not read into memory."""
@@ -79,8 +79,10 @@ class Fields:
         """A list of exactly `length` finite numbers, each from `low` to `high`; raises like `integer`."""
         values = self.values.get(name)
         if not isinstance(values, list) or len(values) != length:
-            described = f"{name} has {len(values)} entries" if isinstance(values, list) else f"{name} is {values!r}"
-            raise CheckpointError(f"{self.source}: {described[:200]}; it must be a list of {length} numbers")
+            described = (
+                f"{name} has {len(values)} entries" if isinstance(values, list) else f"{name} is {quoted(values)}"
+            )
+            raise CheckpointError(f"{self.source}: {described}; it must be a list of {length} numbers")
         entries = Fields({f"{name}[{index}]": value for index, value in enumerate(values)}, self.source)
         return tuple(entries.number(entry, low, high) for entry in entries.values)
 
@@ -102,11 +104,11 @@ class Fields:
             return None
         if not isinstance(value, dict):
             raise self.refusal(name, value, "it must be an object")
-        return Fields(value, f"{self.source}: {name}")
+        return Fields(value, f"{self.source}: {shorten(name)}")
 
     def refusal(self, name: str, value: object, fix: str) -> CheckpointError:
         """The error for a field that holds something impossible."""
-        return CheckpointError(f"{self.source}: {name} is {reprlib.repr(value)}; {fix}")
+        return CheckpointError(f"{self.source}: {shorten(name)} is {quoted(value)}; {fix}")
 
 
 def read_config(folder: Path) -> Fields:

@@ -23,6 +23,7 @@ from limelight.models.spec import (
     MIN_POSITIONS,
     ModelSpec,
 )
+from limelight.quoting import quoted
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -113,7 +114,7 @@ def _architecture(config: Fields) -> str:
     model_type = config.text("model_type")
     classes = config.values.get("architectures") or []
     if model_type not in ARCHITECTURES:
-        described = repr(model_type) if model_type is not None else f"missing (architectures: {classes!r})"
+        described = quoted(model_type) if model_type is not None else f"missing (architectures: {quoted(classes)})"
         raise UnsupportedModel(
             f"{config.source}: model_type is {described}; Limelight runs the architectures {', '.join(ARCHITECTURES)}"
         )
@@ -122,7 +123,8 @@ def _architecture(config: Fields) -> str:
     )
     if isinstance(classes, list) and classes and not any(str(name).endswith(known) for name in classes):
         raise UnsupportedModel(
-            f"{config.source}: architectures is {classes!r}; Limelight generates text and needs a ...ForCausalLM model"
+            f"{config.source}: architectures is {quoted(classes)}; Limelight generates text and needs a "
+            "...ForCausalLM model"
         )
     return model_type
 

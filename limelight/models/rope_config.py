@@ -7,6 +7,7 @@ import msgspec
 from limelight.errors import UnsupportedModel
 from limelight.models.fields import Fields
 from limelight.models.spec import MAX_POSITIONS, RopeScaling, RopeSettings
+from limelight.quoting import quoted
 
 
 def read_rope(
@@ -62,7 +63,7 @@ def stretched(plain: RopeSettings, group: Fields, config: Fields, positions: int
         return _longrope(group, config, plain, positions)
     if kind not in ("llama3", "yarn"):
         known = "default, linear, dynamic, llama3, yarn, longrope"
-        raise UnsupportedModel(f"{group.source}: rope type is {kind!r}; Limelight knows {known}")
+        raise UnsupportedModel(f"{group.source}: rope type is {quoted(kind)}; Limelight knows {known}")
 
     own = group.integer("original_max_position_embeddings", 1, MAX_POSITIONS, positions)
     original = config.integer("original_max_position_embeddings", 1, MAX_POSITIONS, own)

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable
 
+from limelight.quoting import shorten
+
 MAX_LISTED = 10
+MAX_ENTRY_CHARACTERS = 300
 
 
 def as_size(num_bytes: int) -> str:
@@ -15,7 +18,7 @@ def as_size(num_bytes: int) -> str:
 
 
 def listed(entries: Iterable[object], most: int = MAX_LISTED, separator: str = ", ") -> str:
-    """The first `most` entries, and how many more there are."""
-    texts = list(map(str, entries))
+    """The first `most` entries, none of them endless, and how many more there are."""
+    texts = [shorten(str(entry), MAX_ENTRY_CHARACTERS) for entry in entries]
     rest = len(texts) - most
     return separator.join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -7,6 +7,7 @@ import msgspec
 
 from limelight.errors import InvalidRequest
 from limelight.offline.background_engine import BackgroundEngine
+from limelight.quoting import quoted
 
 
 class LoRARequest(msgspec.Struct, frozen=True):
@@ -62,6 +63,7 @@ class OfflineAdapters:
             self._paths[name] = path
         elif known != path:
             raise InvalidRequest(
-                f"lora_request names {name!r} for {path!r}, which stands for {known!r}; give each its own name",
+                f"lora_request names {quoted(name)} for {quoted(path)}, which stands for {quoted(known)}; give each "
+                "its own name",
                 param="lora_request",
             )

@@ -5,6 +5,7 @@ from typing import Any
 
 from limelight.errors import InvalidRequest, UnsupportedField
 from limelight.generation import Prompt, TextPrompt, TokensPrompt
+from limelight.quoting import quoted
 
 PromptInput = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, `{"prompt": text}` or `{"prompt_token_ids": ids}`."""
@@ -30,7 +31,7 @@ def as_prompt(prompt: PromptInput, index: int) -> Prompt:
         known = {"prompt", "prompt_token_ids"}
         unknown = [name for name in prompt if name not in known and prompt[name] is not None]
         if unknown:
-            raise UnsupportedField(f"{where} has {unknown[0]!r}; use 'prompt' or 'prompt_token_ids'", param=where)
+            raise UnsupportedField(f"{where} has {quoted(unknown[0])}; use 'prompt' or 'prompt_token_ids'", param=where)
         token_ids = prompt.get("prompt_token_ids")
         if token_ids is None:
             text = prompt.get("prompt")
@@ -45,5 +46,5 @@ def _tokens(token_ids: Any, where: str) -> TokensPrompt:
     if not isinstance(token_ids, Sequence) or not all(
         isinstance(token, int) and not isinstance(token, bool) for token in token_ids
     ):
-        raise InvalidRequest(f"{where} is {token_ids!r:.80}; use text or a list of token ids", param=where)
+        raise InvalidRequest(f"{where} is {quoted(token_ids)}; use text or a list of token ids", param=where)
     return TokensPrompt(tuple(token_ids))

@@ -12,11 +12,11 @@ from typing import Generic, TypeVar
 import msgspec
 
 from limelight.errors import InvalidRequest, UnknownField, UnsupportedField
-from limelight.http.errors import shorten
 from limelight.http.protocol.fields.field import Effect, Field
 from limelight.http.protocol.fields.other_engines import OTHER_ENGINES, SIBLING_FIELDS
 from limelight.http.protocol.sizes import check_size
 from limelight.http.settings import UnknownFields
+from limelight.quoting import shorten
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -195,7 +195,7 @@ def _invalid(text: str) -> InvalidRequest:
     what = shorten(what.replace("`", "").replace("object | null", "object").replace(" | null", ""), 200)
     if not path:
         return InvalidRequest(f"The request body must be a JSON object ({what[:1].lower()}{what[1:]})")
-    return InvalidRequest(f"{shorten(path, 100)}: {what[:1].lower()}{what[1:]}", param=path)
+    return InvalidRequest(f"{shorten(path)}: {what[:1].lower()}{what[1:]}", param=path)
 
 
 def _malformed(raw: bytes, text: str) -> str:

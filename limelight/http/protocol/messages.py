@@ -10,6 +10,7 @@ import msgspec
 
 from limelight.errors import InvalidRequest, UnsupportedField
 from limelight.http.protocol.sizes import MAX_ENTRIES
+from limelight.quoting import quoted
 
 MEDIA_PARTS = ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file")
 
@@ -181,4 +182,4 @@ def _part_text(part: Part, where: str) -> str:
         )
     if part.type in ("text", "refusal"):
         raise InvalidRequest(f"{where}.{part.type} is missing", param=f"{where}.{part.type}")
-    raise InvalidRequest(f"{where}.type is {part.type[:60]!r}, must be 'text'", param=f"{where}.type")
+    raise InvalidRequest(f"{where}.type is {quoted(part.type)}, must be 'text'", param=f"{where}.type")

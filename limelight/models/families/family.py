@@ -10,6 +10,7 @@ from limelight.errors import UnsupportedModel
 from limelight.models.fields import Fields
 from limelight.models.layers import Layer, LayerBuilder
 from limelight.models.spec import MAX_POSITIONS, ModelSpec
+from limelight.quoting import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def read_activation(config: Fields, name: str = "hidden_act", default: str = "si
     known = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu"}
     stated = config.text(name) or default
     if stated not in known:
-        raise UnsupportedModel(f"{config.source}: {name} is {stated!r}; Limelight runs {', '.join(known)} here")
+        raise UnsupportedModel(f"{config.source}: {name} is {quoted(stated)}; Limelight runs {', '.join(known)} here")
     return known[stated]
 
 

@@ -35,6 +35,7 @@ from limelight.models.layers import (
 )
 from limelight.models.rope_config import stretched
 from limelight.models.spec import MAX_LAYERS, MAX_POSITIONS, ModelSpec, RopeScaling, RopeSettings
+from limelight.quoting import quoted
 
 ALTERNATING = 2
 FIVE_OF_SIX = 6
@@ -101,8 +102,8 @@ def _refine_gemma2(spec: ModelSpec, config: Fields) -> ModelSpec:
 def _refine_gemma3(spec: ModelSpec, config: Fields) -> ModelSpec:
     if "attn_logit_softcapping" in config:
         raise UnsupportedModel(
-            f"{config.source}: attn_logit_softcapping is {config.values['attn_logit_softcapping']!r}; Gemma 3 has "
-            "QK-norm instead: remove it or set it to null"
+            f"{config.source}: attn_logit_softcapping is {quoted(config.values['attn_logit_softcapping'])}; Gemma 3 "
+            "has QK-norm instead: remove it or set it to null"
         )
     rope, local_rope = _ropes(spec, config)
     pattern = config.integer("sliding_window_pattern", 1, MAX_LAYERS, FIVE_OF_SIX)

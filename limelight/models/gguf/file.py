@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.gguf.blocks import FORMATS, UNSUPPORTED, Format
+from limelight.quoting import quoted
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -24,7 +25,9 @@ MAX_ENTRIES = 2**16
 """Most metadata keys, and most tensors, of one file."""
 MAX_ARRAY_VALUES = 2**23
 """Most values in all metadata arrays together; the largest vocabularies with merges have under a million."""
-MAX_NAME_BYTES = 2**16 - 1
+MAX_KEY_BYTES = 2**16 - 1
+MAX_TENSOR_NAME_BYTES = 255
+"""The specification allows 64; messages about a tensor quote its name as it is."""
 MAX_DIMENSIONS = 4
 MAX_NESTING = 4
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -83,7 +86,8 @@ class GgufFile:
         alignment = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
             raise CheckpointError(
-                f"{self.path}: general.alignment is {alignment!r}; it must be a power of two up to {MAX_ALIGNMENT}"
+                f"{self.path}: general.alignment is {quoted(alignment)}; it must be a power of two "
+                f"up to {MAX_ALIGNMENT}"
             )
         return alignment
 
@@ -121,9 +125,9 @@ class _Header:
         """All keys and values."""
         metadata: dict[str, Any] = {}
         for _ in range(num_keys):
-            key = self.name("metadata key")
+            key = self.name("metadata key", MAX_KEY_BYTES)
             if key in metadata:
-                raise CheckpointError(f"{self.path} holds the metadata key {key!r} twice; the file is corrupt")
+                raise CheckpointError(f"{self.path} holds the metadata key {quoted(key)} twice; the file is corrupt")
             metadata[key] = self.value(self.scalar("I"), key, MAX_NESTING)
         return metadata
 
@@ -136,14 +140,14 @@ class _Header:
         for name, number_format, shape, offset in sorted(entries, key=lambda entry: entry[3]):
             num_bytes = math.prod(shape) // number_format.block_size * number_format.block_bytes
             if name in tensors:
-                raise CheckpointError(f"{self.path} holds the tensor {name!r} twice; the file is corrupt")
+                raise CheckpointError(f"{self.path} holds the tensor {quoted(name)} twice; the file is corrupt")
             if offset % alignment or offset < end_of_previous:
                 raise CheckpointError(
-                    f"{self.path}: tensor {name!r} begins at {offset}, unaligned or inside another one"
+                    f"{self.path}: tensor {quoted(name)} begins at {offset}, unaligned or inside another one"
                 )
             if offset + num_bytes > self.size - data_start:
                 raise CheckpointError(
-                    f"{self.path} is cut short: tensor {name!r} ends at byte {data_start + offset + num_bytes}, "
+                    f"{self.path} is cut short: tensor {quoted(name)} ends at byte {data_start + offset + num_bytes}, "
                     f"the file has {self.size}; download it again"
                 )
             end_of_previous = offset + num_bytes
@@ -152,10 +156,12 @@ class _Header:
 
     def tensor_entry(self) -> tuple[str, Format, tuple[int, ...], int]:
         """Name, format, shape and offset of the next tensor."""
-        name = self.name("tensor name")
+        name = self.name("tensor name", MAX_TENSOR_NAME_BYTES)
         num_dimensions = self.scalar("I")
         if not 1 <= num_dimensions <= MAX_DIMENSIONS:
-            raise CheckpointError(f"{self.path}: tensor {name!r} has {num_dimensions} dimensions; 1 to 4 are possible")
+            raise CheckpointError(
+                f"{self.path}: tensor {quoted(name)} has {num_dimensions} dimensions; 1 to 4 are possible"
+            )
         shape = tuple(self.scalar("Q") for _ in range(num_dimensions))[::-1]
         code = self.scalar("I")
         offset = self.scalar("Q")
@@ -163,13 +169,13 @@ class _Header:
         if number_format is None:
             supported = ", ".join(known.name for known in FORMATS.values())
             raise UnsupportedModel(
-                f"{self.path}: tensor {name!r} is stored as {UNSUPPORTED.get(code, f'unknown type {code}')}; "
+                f"{self.path}: tensor {quoted(name)} is stored as {UNSUPPORTED.get(code, f'unknown type {code}')}; "
                 f"Limelight reads {supported}; use a file quantised to one of these"
             )
         if 0 in shape or shape[-1] % number_format.block_size:
             raise CheckpointError(
-                f"{self.path}: tensor {name!r} has the shape {list(shape)}; no dimension may be 0 and the last one "
-                f"must be a multiple of {number_format.block_size} ({number_format.name})"
+                f"{self.path}: tensor {quoted(name)} has the shape {list(shape)}; no dimension may be 0 and the last "
+                f"one must be a multiple of {number_format.block_size} ({number_format.name})"
             )
         return name, number_format, shape, offset
 
@@ -181,15 +187,16 @@ class _Header:
             return self.scalar("B") != 0
         if kind in SCALARS:
             return self.scalar(SCALARS[kind])
+        where = f"{self.path}: the metadata key {quoted(key)}"
         if kind != ARRAY:
-            raise CheckpointError(f"{self.path}: {key} has the unknown type {kind}; the file is corrupt")
+            raise CheckpointError(f"{where} has the unknown type {kind}; the file is corrupt")
         if nesting == 0:
-            raise CheckpointError(f"{self.path}: {key} nests arrays deeper than {MAX_NESTING}; the file is corrupt")
+            raise CheckpointError(f"{where} nests arrays deeper than {MAX_NESTING}; the file is corrupt")
         item_kind = self.scalar("I")
         count = self.scalar("Q")
         self.array_values_left -= count
         if self.array_values_left < 0 or count * self.smallest(item_kind) > self.size - self.position:
-            raise CheckpointError(f"{self.path}: {key} claims {count} values, more than the file can hold")
+            raise CheckpointError(f"{where} claims {count} values, more than the file can hold")
         if item_kind in SCALARS:
             return self.scalars(SCALARS[item_kind], count)
         if item_kind == STRING:
@@ -218,10 +225,10 @@ class _Header:
         self.position += kind.itemsize * count
         return values
 
-    def name(self, what: str) -> str:
+    def name(self, what: str, limit: int) -> str:
         """The next key or tensor name: short, valid UTF-8."""
         try:
-            return self.string(MAX_NAME_BYTES, errors="strict")
+            return self.string(limit, errors="strict")
         except UnicodeDecodeError as error:
             raise CheckpointError(f"{self.path}: a {what} is not valid UTF-8; the file is corrupt") from error
 

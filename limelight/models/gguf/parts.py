@@ -15,6 +15,7 @@ from limelight.errors import CheckpointError
 from limelight.models.fields import Fields
 from limelight.models.gguf.file import MAX_ENTRIES, GgufFile, GgufTensor
 from limelight.models.wording import listed
+from limelight.quoting import quoted
 
 PART_NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.ASCII | re.IGNORECASE)
 
@@ -46,7 +47,7 @@ class GgufParts:
             for name in file.tensors:
                 if name in self._file_of:
                     raise CheckpointError(
-                        f"{file.path} and {self._file_of[name].path} both hold the tensor {name!r}; "
+                        f"{file.path} and {self._file_of[name].path} both hold the tensor {quoted(name)}; "
                         "they are parts of different files"
                     )
                 self._file_of[name] = file
@@ -108,7 +109,7 @@ def _check_total(files: list[GgufFile], num_tensors: int) -> None:
     for name, architecture in architectures.items():
         if architecture not in (None, first):
             raise CheckpointError(
-                f"{name} is part of a {architecture!r} model, {files[0].path.name} of a {first!r} one"
+                f"{name} is part of a {quoted(architecture)} model, {files[0].path.name} of a {quoted(first)} one"
             )
     for file in files:
         total = _fields(file).integer("split.tensors.count", 0, MAX_ENTRIES)

@@ -13,6 +13,7 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from limelight.errors import UnsupportedModel
+from limelight.quoting import quoted
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -78,8 +79,8 @@ def byte_pre_tokenizer(name: str) -> BytePreTokenizer:
     """
     if name not in PRE_TOKENIZERS:
         raise UnsupportedModel(
-            f"tokenizer.ggml.pre is {name!r}, which Limelight cannot read exactly; use the model's folder with its "
-            f"tokenizer.json, or a file with one of: {', '.join(PRE_TOKENIZERS)}"
+            f"tokenizer.ggml.pre is {quoted(name)}, which Limelight cannot read exactly; use the model's folder with "
+            f"its tokenizer.json, or a file with one of: {', '.join(PRE_TOKENIZERS)}"
         )
     return PRE_TOKENIZERS[name]
 

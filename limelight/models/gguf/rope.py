@@ -9,6 +9,7 @@ from limelight.errors import UnsupportedModel
 from limelight.models.gguf.metadata import Metadata
 from limelight.models.rope_config import longrope_attention_factor, yarn_attention_factor
 from limelight.models.spec import MAX_POSITIONS, RopeScaling, RopeSettings
+from limelight.quoting import quoted
 
 Factors = tuple[float, ...]
 FREQUENCY_FACTORS = "rope_freqs.weight"
@@ -52,7 +53,7 @@ def read_gguf_rope(metadata: Metadata, rotary_dim: int, positions: int, factors:
         return msgspec.structs.replace(plain, scaling=RopeScaling.LINEAR, factor=factor)
     if kind != "yarn":
         raise UnsupportedModel(
-            f"{metadata.source}: {metadata.key('rope.scaling.type')} is {kind!r}; "
+            f"{metadata.source}: {metadata.key('rope.scaling.type')} is {quoted(kind)}; "
             "Limelight knows none, linear, yarn, and longrope by its tensors"
         )
     # As llama.cpp does, the stated attention factor comes on top of the paper's 0.1 ln(factor) + 1.

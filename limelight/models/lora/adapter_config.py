@@ -13,6 +13,7 @@ from typing import Any
 from limelight.errors import UnsupportedModel
 from limelight.models.fields import Fields, read_json_object
 from limelight.models.lora.patterns import endings, safe_pattern
+from limelight.quoting import quoted, shorten
 
 logger = logging.getLogger(__name__)
 
@@ -136,18 +137,20 @@ class AdapterConfig:
 def _refuse_unsupported(fields: Fields) -> None:
     kind = fields.text("peft_type")
     if kind != "LORA":
-        raise UnsupportedModel(f"{fields.source}: peft_type is {kind!r:.60}; Limelight runs adapters of type LORA")
+        raise UnsupportedModel(f"{fields.source}: peft_type is {quoted(kind)}; Limelight runs adapters of type LORA")
     bias = fields.text("bias")
     if bias not in (None, "none"):
-        raise UnsupportedModel(f'{fields.source}: bias is {bias!r:.60}; Limelight runs adapters with bias "none" only')
+        raise UnsupportedModel(
+            f'{fields.source}: bias is {quoted(bias)}; Limelight runs adapters with bias "none" only'
+        )
     for name, title in REFUSED.items():
         if fields.values.get(name):
             raise UnsupportedModel(f"{fields.source}: {name} is set; Limelight does not run {title}")
     start = fields.values.get("init_lora_weights")
     if not any(start is known or (isinstance(known, str) and start == known) for known in _HARMLESS_STARTS):
         raise UnsupportedModel(
-            f"{fields.source}: init_lora_weights is {start!r:.60}, which changes the base model too; save the adapter "
-            "converted to an ordinary LoRA (peft: save_pretrained(path_initial_model_for_weight_conversion=...))"
+            f"{fields.source}: init_lora_weights is {quoted(start)}, which changes the base model too; save the "
+            "adapter converted to a plain LoRA (peft: save_pretrained(path_initial_model_for_weight_conversion=...))"
         )
     for name, value in fields.values.items():
         if value and name not in _TRAINING_ONLY and name not in _HONOURED:
@@ -164,7 +167,7 @@ def _patterns(fields: Fields, name: str, *, whole: bool) -> list[tuple[re.Patter
     found = []
     for key in group.values:
         value = group.integer(key, 1, MAX_RANK) if whole else group.number(key, -MAX_ALPHA, MAX_ALPHA)
-        safe_pattern(key, f"{group.source}: {key:.60}")
+        safe_pattern(key, f"{group.source}: {shorten(key)}")
         found.append((re.compile(rf"(?:{key})$"), float(value)))
     return found
 
@@ -203,7 +206,7 @@ def _layers(fields: Fields) -> frozenset[int] | None:
     pattern = fields.values.get("layers_pattern")
     if pattern not in (None, "", [], "layers", ["layers"]):
         raise UnsupportedModel(
-            f'{fields.source}: layers_pattern is {pattern!r:.60}; the layers of every model here are called "layers"'
+            f'{fields.source}: layers_pattern is {quoted(pattern)}; the layers of every model here are called "layers"'
         )
     indexes = value if isinstance(value, list) else [value]
     if not all(isinstance(index, int) and not isinstance(index, bool) and index >= 0 for index in indexes):

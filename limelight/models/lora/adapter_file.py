@@ -129,7 +129,7 @@ class AdapterFile:
             elif self._config.targets(module):
                 faults.append(f"{PREFIX}{module}{DOWN} is missing")
         if faults:
-            shown = listed((fault[:300] for fault in faults), separator="; ")
+            shown = listed(faults, separator="; ")
             raise CheckpointError(f"{self._path} does not fit the model: {shown}")
         if not modules:
             raise CheckpointError(f"{self._path} holds no tensor; save the adapter again")

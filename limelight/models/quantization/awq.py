@@ -18,6 +18,7 @@ from limelight.models.fields import Fields
 from limelight.models.quantization.expansion import PACKED_FORMAT, Levels, can_pack, expand_rows, pack_rows, unpack
 from limelight.models.quantization.gptq import packed_shape, read_group_size
 from limelight.models.quantization.scheme import FLOATS, QuantizedMatrix, Stored, Wanted
+from limelight.quoting import quoted
 
 BITS = 4
 PER_WORD = 8
@@ -114,7 +115,7 @@ def read_awq(settings: Fields) -> AwqFormat:
     version = (settings.text(name) or "gemm").lower()
     if version not in VERSIONS:
         raise UnsupportedModel(
-            f"{settings.source}: {name} is {version!r}; Limelight reads AWQ as 'gemm' or 'gemv': "
+            f"{settings.source}: {name} is {quoted(version)}; Limelight reads AWQ as 'gemm' or 'gemv': "
             "use a repository in that format"
         )
     if not settings.flag("zero_point", default=True):

@@ -9,6 +9,7 @@ from limelight.errors import CheckpointError, UnsupportedModel
 from limelight.models.fields import Fields
 from limelight.models.quantization.fp8 import read_block
 from limelight.models.spec import MAX_WIDTH
+from limelight.quoting import quoted
 
 FORMATS = (
     "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized",
@@ -97,7 +98,7 @@ def read_schemes(settings: Fields) -> tuple[Scheme, ...]:
 def _scheme(group: Fields, weights: Fields, format_: str) -> Scheme:
     if format_ not in FORMATS:
         raise UnsupportedModel(
-            f"{group.source}: format is {format_!r}; Limelight reads compressed-tensors as {', '.join(FORMATS)}: "
+            f"{group.source}: format is {quoted(format_)}; Limelight reads compressed-tensors as {', '.join(FORMATS)}: "
             "use a repository in one of these, the unquantised one, or a GGUF file"
         )
     bits = weights.integer("num_bits", 1, 64, 8)
@@ -107,14 +108,14 @@ def _scheme(group: Fields, weights: Fields, format_: str) -> Scheme:
     if format_ == "naive-quantized" and type_ == "int":
         wanted_type, wanted_bits = allowed["int-quantized"]
     if type_ != wanted_type or bits not in wanted_bits:
-        raise UnsupportedModel(f"{weights.source}: {format_} has weights of type {type_!r} in {bits} bits")
+        raise UnsupportedModel(f"{weights.source}: {format_} has weights of type {quoted(type_)} in {bits} bits")
     group_size = weights.integer("group_size", -1, MAX_WIDTH) if "group_size" in weights else None
     block = read_block(weights, "block_structure")
     inferred = "tensor" if group_size is None else "channel" if group_size == -1 else "group"
     strategy = (weights.text("strategy") or ("block" if block else inferred)).lower()
     if strategy not in ("tensor", "channel", "group", "tensor_group", "block"):
         raise UnsupportedModel(
-            f"{weights.source}: strategy is {strategy!r}; Limelight knows tensor, channel, group, block"
+            f"{weights.source}: strategy is {quoted(strategy)}; Limelight knows tensor, channel, group, block"
         )
     grouped = strategy in ("group", "tensor_group")
     if grouped and (group_size is None or group_size < 1):

@@ -20,6 +20,7 @@ from limelight.models.quantization.expansion import expand_rows, per_row, rows_o
 from limelight.models.quantization.fp4 import NVFP4_GROUP, expand_fp4
 from limelight.models.quantization.scheme import EXPONENTS, FLOATS, FP8, QuantizedMatrix, Stored, Wanted
 from limelight.models.spec import MAX_WIDTH
+from limelight.quoting import quoted
 
 SCALES = ("weight_scale_inv", "weight_scale")
 NVFP4_SCALE = "weight_scale_2"
@@ -127,7 +128,7 @@ def read_modelopt(settings: Fields) -> Fp8Format | ModelOptNvfp4Format:
     if algorithm == "NVFP4":
         return ModelOptNvfp4Format()
     raise UnsupportedModel(
-        f"{settings.source}: quant_algo is {algorithm!r}; Limelight reads FP8 and NVFP4 of ModelOpt: "
+        f"{settings.source}: quant_algo is {quoted(algorithm)}; Limelight reads FP8 and NVFP4 of ModelOpt: "
         "use the unquantised repository, or a GGUF file"
     )
 

@@ -24,6 +24,7 @@ from limelight.models.quantization.expansion import (
 )
 from limelight.models.quantization.scheme import FLOATS, QuantizedMatrix, Stored, Wanted, plain_format
 from limelight.models.spec import MAX_WIDTH
+from limelight.quoting import quoted
 
 BITS = (2, 3, 4, 8)
 PARTS = frozenset({"qweight", "qzeros", "scales", "g_idx"})
@@ -128,7 +129,7 @@ def read_gptq(settings: Fields) -> GptqFormat:
     layout = settings.text("checkpoint_format") or settings.text("format") or "gptq"
     if layout not in CHECKPOINT_FORMATS or settings.flag("is_marlin_format", default=False):
         raise UnsupportedModel(
-            f"{settings.source}: checkpoint_format is {layout!r}; Limelight reads GPTQ as 'gptq' or 'gptq_v2': "
+            f"{settings.source}: checkpoint_format is {quoted(layout)}; Limelight reads GPTQ as 'gptq' or 'gptq_v2': "
             "use a repository in that format"
         )
     if settings.group("dynamic") is not None:
@@ -137,7 +138,9 @@ def read_gptq(settings: Fields) -> GptqFormat:
             "use a repository that is quantised alike everywhere"
         )
     if (settings.text("pack_dtype") or "int32") != "int32":
-        raise UnsupportedModel(f"{settings.source}: pack_dtype is {settings.text('pack_dtype')!r}; it must be 'int32'")
+        raise UnsupportedModel(
+            f"{settings.source}: pack_dtype is {quoted(settings.text('pack_dtype'))}; it must be 'int32'"
+        )
     return GptqFormat(bits=bits, group_size=read_group_size(settings), zeros_less_one=layout == "gptq")
 
 

@@ -10,6 +10,7 @@ from limelight.models.quantization.compressed_tensors import read_compressed_ten
 from limelight.models.quantization.fp8 import read_fp8, read_modelopt
 from limelight.models.quantization.gptq import read_gptq
 from limelight.models.quantization.scheme import QuantizationFormat
+from limelight.quoting import quoted
 
 SECTIONS = ("quantization_config", "compression_config")
 FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
@@ -47,7 +48,7 @@ def _format(settings: Fields, meant: str | None, config: Fields) -> Quantization
     if method and READ_BY_FAMILY.get(str(config.values.get("model_type"))) == method:
         return None
     if method not in METHODS:
-        named = f"quantised with {method!r}" if method else "quantised, but quant_method is missing"
+        named = f"quantised with {quoted(method)}" if method else "quantised, but quant_method is missing"
         raise UnsupportedModel(
             f"{settings.source}: the weights are {named}; Limelight reads {', '.join(METHODS)}: "
             "use a repository in one of these, the unquantised one, or a GGUF file"

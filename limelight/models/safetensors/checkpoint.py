@@ -20,10 +20,12 @@ from limelight.models.fields import read_json_object
 from limelight.models.hf_config import read_sampling_defaults, read_spec
 from limelight.models.safetensors.shard import open_shard
 from limelight.models.spec import ModelSpec
+from limelight.quoting import quoted, shorten
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+MAX_FILE_NAME_BYTES = 255
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
@@ -191,7 +193,9 @@ def _open_shards(folder: Path) -> dict[Path, Any]:
             owner[name] = path
     for name, file_name in (weight_map or {}).items():
         if owner.get(name) != folder / file_name:
-            raise CheckpointError(f"{index} places {name} in {file_name}, which does not hold it; download them again")
+            raise CheckpointError(
+                f"{index} places {shorten(name)} in {file_name}, which does not hold it; download them again"
+            )
     return opened
 
 
@@ -207,9 +211,12 @@ def read_weight_map(index: Path) -> dict[str, str]:
     for name, file_name in weight_map.items():
         # A shard is a plain file name beside the index: nothing that leads out of the folder on any system.
         plain = isinstance(file_name, str) and file_name.endswith(".safetensors") and "\x00" not in file_name
+        # Longer names are no system's, and asking for such a file raises.
+        plain = plain and len(file_name.encode(errors="replace")) <= MAX_FILE_NAME_BYTES
         if not plain or PurePosixPath(file_name).name != file_name or PureWindowsPath(file_name).name != file_name:
             raise CheckpointError(
-                f"{index} places {name} in {file_name!r}; a shard must be a .safetensors file in the same folder"
+                f"{index} places {shorten(name)} in {quoted(file_name)}; a shard must be a .safetensors file in "
+                "the same folder"
             )
     return weight_map
 

@@ -12,6 +12,7 @@ from limelight.models.fields import Fields
 from limelight.models.text.chat_messages import plain, template_messages, with_textual_arguments
 from limelight.models.text.chat_template import ChatTemplate, TemplateRefusal
 from limelight.models.text.tokenizer_settings import read_tokenizer_settings
+from limelight.quoting import explanation, shorten
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,8 @@ class JinjaChatFormat:
             return self._render(template, prompt)
         except TemplateRefusal as error:
             raise InvalidRequest(
-                f"the model's chat template refuses the conversation: {error}", param="messages"
+                f"the model's chat template refuses the conversation: {explanation(error)}",
+                param="messages",
             ) from error
         except RecursionError as error:
             raise InvalidRequest("messages nest too deeply; send a flatter structure", param="messages") from error
@@ -109,7 +111,7 @@ class JinjaChatFormat:
                     f"{self._broken[name]}; {AS_TEXT}",
                     param="messages",
                 )
-        known = f" (it has only {', '.join(self._templates)})" if self._templates else ""
+        known = f" (it has only {shorten(', '.join(self._templates))})" if self._templates else ""
         raise InvalidRequest(
             f"the model has no chat template{known}; {AS_TEXT}",
             param="messages",

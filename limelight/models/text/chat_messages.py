@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from limelight.errors import InvalidRequest
+from limelight.quoting import quoted, shorten
 
 PART_SEPARATOR = "\n"
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -79,9 +80,9 @@ def plain(value: object, param: str) -> Any:
         case str():
             return str(value)
         case Mapping():
-            return {str(key): plain(item, f"{param}.{key}") for key, item in value.items()}
+            return {str(key): plain(item, shorten(f"{param}.{key}")) for key, item in value.items()}
         case list() | tuple():
-            return [plain(item, f"{param}[{index}]") for index, item in enumerate(value)]
+            return [plain(item, shorten(f"{param}[{index}]")) for index, item in enumerate(value)]
     raise InvalidRequest(f"{param} is a {type(value).__name__}; chat templates take JSON values only", param=param)
 
 
@@ -115,7 +116,7 @@ def _part_text(part: object, param: str) -> str:
         case {"type": "text" | "refusal" as kind}:
             raise InvalidRequest(f"{param}.{kind} must be a string", param=param)
         case {"type": kind}:
-            raise InvalidRequest(f"{param} has the type {kind!r}; this model reads text parts only", param=param)
+            raise InvalidRequest(f"{param} has the type {quoted(kind)}; this model reads text parts only", param=param)
     raise InvalidRequest(f"{param} has no type; send {{'type': 'text', 'text': ...}}", param=param)
 
 

@@ -17,6 +17,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from limelight.errors import CheckpointError
+from limelight.quoting import explanation
 
 MAX_CHARACTERS = 64 * 1024 * 1024
 """No prompt comes near this; a template that runs away is stopped here."""
@@ -51,7 +52,7 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except TemplateSyntaxError as error:
             raise CheckpointError(
-                f"the model's chat template is not valid Jinja (line {error.lineno}: {error.message}); "
+                f"the model's chat template is not valid Jinja (line {error.lineno}: {explanation(error.message)}); "
                 "download the model again or correct its chat_template.jinja"
             ) from error
         except RecursionError as error:

@@ -11,6 +11,7 @@ from typing import Any
 from tokenizers.decoders import Decoder
 
 from limelight.errors import UnsupportedModel
+from limelight.quoting import quoted
 
 PieceReader = Callable[[str], bytes]
 
@@ -91,8 +92,8 @@ def _sentencepiece_reader(stages: list[Mapping[str, Any]]) -> PieceReader:
                 pass
             case _:
                 raise UnsupportedModel(
-                    f"the tokenizer's decoder has the stage {stage['type']}, whose tokens have no text of their own; "
-                    "ByteLevel, Metaspace, WordPiece and the SentencePiece stages are supported"
+                    f"the tokenizer's decoder has the stage {quoted(stage['type'])}, whose tokens have no text of "
+                    "their own; ByteLevel, Metaspace, WordPiece and the SentencePiece stages are supported"
                 )
 
     def read(piece: str) -> bytes:

@@ -12,6 +12,7 @@ import msgspec
 
 from limelight.errors import CheckpointError
 from limelight.models.fields import Fields, read_json_object
+from limelight.quoting import explanation
 
 
 class AddedTokenSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +104,7 @@ def _added_tokens(fields: Fields, folder: Path) -> dict[int, AddedTokenSettings]
         return {int(token_id): AddedTokenSettings(content=content) for content, token_id in ids.items()}
     except (TypeError, ValueError) as error:  # msgspec.ValidationError is a ValueError
         raise CheckpointError(
-            f"{fields.source}: an added token is malformed ({error}); download the file again"
+            f"{fields.source}: an added token is malformed ({explanation(error)}); download the file again"
         ) from error
 
 
@@ -120,7 +121,9 @@ def _configured_templates(fields: Fields) -> dict[str, str]:
         return {entry.name: entry.template for entry in msgspec.convert(value, list[_NamedTemplate])}
     except msgspec.ValidationError as error:
         raise fields.refusal(
-            "chat_template", value, f"it must be a string or a list of named templates ({error})"
+            "chat_template",
+            value,
+            f"it must be a string or a list of named templates ({explanation(error)})",
         ) from error
 
 

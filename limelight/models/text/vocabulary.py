@@ -14,6 +14,7 @@ from limelight.models.text.sentencepiece_bpe import SPACE, TokenKind, sentencepi
 from limelight.models.text.sentencepiece_file import read_sentencepiece_file
 from limelight.models.text.token_pieces import is_byte_level, piece_reader
 from limelight.models.text.tokenizer_settings import TokenizerSettings, read_tokenizer_settings
+from limelight.quoting import explanation, quoted
 
 MAX_CHARACTERS_HOLDING_INTERPRETER = 1024
 """Longer texts are encoded as a batch of one, during which the library lets other threads run (it takes about 0.6 us
@@ -185,7 +186,7 @@ def _read_tokenizer(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception for every kind of fault
-        raise CheckpointError(f"{path} is not a usable tokenizer ({error}); download it again") from error
+        raise CheckpointError(f"{path} is not a usable tokenizer ({explanation(error)}); download it again") from error
 
 
 def _convert_tokenizer(folder: Path) -> Tokenizer:
@@ -199,7 +200,7 @@ def _convert_tokenizer(folder: Path) -> Tokenizer:
     try:
         converted = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # whatever a foreign file makes of it; the library underneath raises plain Exception
-        raise CheckpointError(f"{folder}: transformers cannot convert {present[0]} ({error})") from error
+        raise CheckpointError(f"{folder}: transformers cannot convert {present[0]} ({explanation(error)})") from error
     backend = getattr(converted, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise UnsupportedModel(f"{folder}: {type(converted).__name__} has no fast tokenizer; add a tokenizer.json")
@@ -214,8 +215,8 @@ def _add_tokens(tokenizer: Tokenizer, settings: TokenizerSettings, folder: Path)
         tokenizer.add_tokens([AddedToken(**msgspec.structs.asdict(token))])
         if tokenizer.token_to_id(token.content) != token_id:
             raise CheckpointError(
-                f"{folder}: the added token {token.content!r} should have the id {token_id}, which does not follow on "
-                "those of tokenizer.json; the tokenizer's files do not belong together"
+                f"{folder}: the added token {quoted(token.content)} should have the id {token_id}, which does not "
+                "follow on those of tokenizer.json; the tokenizer's files do not belong together"
             )
 
 

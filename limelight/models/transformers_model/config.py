@@ -27,6 +27,8 @@ from limelight.models.spec import (
     MIN_POSITIONS,
 )
 from limelight.models.transformers_model.attention import ATTENTION
+from limelight.models.wording import listed
+from limelight.quoting import quoted
 
 BOUNDS = {
     "num_hidden_layers": MAX_LAYERS,
@@ -160,12 +162,12 @@ def _model_class(fields: Fields) -> Any:
     model_type = fields.text("model_type")
     own_code = " with code of its own (auto_map), which Limelight never runs" if "auto_map" in fields else ""
     if model_type is None or model_type not in CONFIG_MAPPING:
-        described = "missing" if model_type is None else repr(model_type)
+        described = "missing" if model_type is None else quoted(model_type)
         raise UnsupportedModel(
             f"{fields.source}: model_type is {described}, which neither Limelight nor transformers "
             f"{transformers.__version__} knows{'; the repository comes' if own_code else ''}{own_code}"
         )
-    with understood(fields.source, f"import the model {model_type!r}"):
+    with understood(fields.source, f"import the model {quoted(model_type)}"):
         config_class = CONFIG_MAPPING[model_type]
         model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(config_class, None)
     if model_class is None:
@@ -181,7 +183,7 @@ def _model_class(fields: Fields) -> Any:
         and not any(str(entry) == name or _makes_text(str(entry)) for entry in stated)
     ):
         raise _refusal(
-            fields, f"architectures is {stated!r}; Limelight generates text and needs a ...ForCausalLM model"
+            fields, f"architectures is {quoted(stated)}; Limelight generates text and needs a ...ForCausalLM model"
         )
     return model_class
 
@@ -239,9 +241,7 @@ def _check_kind(fields: Fields, config: Any, model_class: Any) -> None:
     if getattr(model_class, "_is_stateful", False) and (others or not kinds):
         raise _refusal(fields, "its layers keep a running state (state-space or recurrent), which is not kept in pages")
     if others:
-        raise _refusal(
-            fields, f"it has layers of the kind {', '.join(others)}; paged attention serves full and sliding"
-        )
+        raise _refusal(fields, f"it has layers of the kind {listed(others)}; paged attention serves full and sliding")
     if config.model_type == "bloom" or getattr(config, "alibi", False):
         raise _refusal(fields, "it biases attention by distance (ALiBi), which paged attention does not do")
     if not model_class._can_set_attn_implementation():  # noqa: SLF001
@@ -274,4 +274,4 @@ def _rope_groups(config: Any) -> list[dict[str, Any]]:
 
 
 def _refusal(fields: Fields, reason: str) -> UnsupportedModel:
-    return UnsupportedModel(f"{fields.source}: {fields.values.get('model_type')!r} does not run here: {reason}")
+    return UnsupportedModel(f"{fields.source}: {quoted(fields.values.get('model_type'))} does not run here: {reason}")

@@ -23,6 +23,7 @@ from limelight.models.transformers_model.config import (
     understood,
     windows_of_layers,
 )
+from limelight.quoting import quoted
 
 PROBE_ROWS = 5
 CHECK_ROWS = 12
@@ -105,7 +106,7 @@ def probe(described: TransformersConfig) -> Attendance:
     calls = probing.calls
     reason = _fault(calls, config, names)
     if reason is not None:
-        raise UnsupportedModel(f"{source}: {config.model_type!r} does not run here: {reason}")
+        raise UnsupportedModel(f"{source}: {quoted(config.model_type)} does not run here: {reason}")
     state = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return Attendance(
         layers=tuple(names[call.module] for call in calls),
@@ -149,7 +150,7 @@ def check_rows(model: Any, described: TransformersConfig, vocab_size: int, num_p
     elif _differ(told, untold, dtype):
         reason = "it does not count positions from 0"
     if reason is not None:
-        raise UnsupportedModel(f"{source}: {described.config.model_type!r} does not run here: {reason}")
+        raise UnsupportedModel(f"{source}: {quoted(described.config.model_type)} does not run here: {reason}")
 
 
 def _differ(rows: Tensor, others: Tensor, dtype: torch.dtype) -> bool:

@@ -21,6 +21,7 @@ from limelight.models.safetensors.checkpoint import SafetensorsFiles
 from limelight.models.transformers_model.attention import set_desk
 from limelight.models.transformers_model.config import TransformersConfig, understood
 from limelight.models.wording import listed
+from limelight.quoting import explanation
 
 FAULTS = ("missing", "unexpected", "mismatched")
 _one_at_a_time = threading.Lock()
@@ -61,7 +62,7 @@ def load_weights(
         if names:
             faults.append(f"{len(names)} {kind}: {listed(names)}")
     if found["error_msgs"]:
-        faults.append(str(found["error_msgs"][0]))
+        faults.append(explanation(found["error_msgs"][0]))
     if faults:
         folder = files.files[0].parent
         raise CheckpointError(f"the tensors of {folder} do not match {described.fields.source}: {'; '.join(faults)}")

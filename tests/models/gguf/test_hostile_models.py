@@ -27,7 +27,7 @@ VALUES = st.one_of(
     st.tuples(st.integers(-(2**63), 8), st.just(Kind.INT64)),
     st.tuples(st.floats() | st.sampled_from([0.0, 1e-320, 1e308]), st.just(Kind.FLOAT64)),
     st.tuples(st.booleans(), st.just(Kind.BOOL)),
-    st.tuples(st.text(st.characters(codec="utf-8"), max_size=5), st.just(Kind.STRING)),
+    st.tuples(st.text(st.characters(codec="utf-8"), max_size=5) | st.just("x" * 5000), st.just(Kind.STRING)),
     st.tuples(
         st.lists(st.integers(0, 300), min_size=1, max_size=20)
         | st.lists(st.booleans(), min_size=1, max_size=8)
@@ -96,13 +96,24 @@ def test_any_value_of_any_key(written: tuple[Path, dict[str, Any]], name: str, d
 @given(name=st.sampled_from(NAMES), draw=st.data())
 @settings(max_examples=150)
 def test_any_bytes_in_the_header(written: tuple[Path, dict[str, Any]], name: str, draw: st.DataObject) -> None:
+    # Keys, the vocabulary and the tensors' entries take about 4 KB.
+    changes = draw.draw(st.lists(st.tuples(st.integers(0, 4500), st.integers(0, 255)), max_size=6))
+    read_or_refused(damaged(written, name, changes))
+
+
+def test_a_key_that_swallows_the_next_ones(written: tuple[Path, dict[str, Any]]) -> None:
+    read_or_refused(damaged(written, "gemma3", [(447, 4)]))
+
+
+def damaged(written: tuple[Path, dict[str, Any]], name: str, changes: list[tuple[int, int]]) -> Path:
+    """A model's file with other bytes in some places."""
     folder, models = written
     path = folder / f"{name}.gguf"
     if not path.exists():
         write_model(models[name], path)
-    damaged = bytearray(path.read_bytes())
-    # Keys, the vocabulary and the tensors' entries take about 4 KB.
-    for place, value in draw.draw(st.lists(st.tuples(st.integers(0, 4500), st.integers(0, 255)), max_size=6)):
-        damaged[place] = value
-    (folder / "damaged.gguf").write_bytes(damaged)
-    read_or_refused(folder / "damaged.gguf")
+    content = bytearray(path.read_bytes())
+    for place, value in changes:
+        content[place] = value
+    changed = folder / "damaged.gguf"
+    changed.write_bytes(content)
+    return changed

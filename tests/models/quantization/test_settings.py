@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from limelight.errors import ModelError
 from limelight.models.quantization.settings import METHODS, read_quantization
 
+LONG = "x" * 5000
+TEXT = st.text(max_size=4) | st.just(LONG)
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 200) | st.sampled_from([2**70, 0.5]) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none() | st.booleans() | st.integers(-3, 200) | st.sampled_from([2**70, 0.5, LONG]) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )
 NAMES = (
@@ -32,12 +34,12 @@ WEIGHTS = st.fixed_dictionaries(
 )
 GROUPS = st.fixed_dictionaries(
     {"g": st.fixed_dictionaries({"targets": ANYTHING | st.just(["Linear"]), "weights": ANYTHING | WEIGHTS})}
-)
+) | st.fixed_dictionaries({LONG: ANYTHING | st.fixed_dictionaries({"weights": ANYTHING | WEIGHTS})})
 
 
 @settings(max_examples=200)
 @given(
-    method=st.sampled_from([*METHODS, "hqq", 3, None]),
+    method=st.sampled_from([*METHODS, "hqq", 3, None, LONG]),
     values=st.dictionaries(st.sampled_from(NAMES), ANYTHING, max_size=5),
     groups=st.none() | GROUPS,
 )
@@ -51,4 +53,5 @@ def test_any_settings_give_a_format_or_a_model_error(tmp_path: Path, method: Any
         found = read_quantization(tmp_path)
     except ModelError as error:
         message = error.message
+    assert len(message or "") < len(str(tmp_path)) + 800
     assert found.title if found is not None else str(tmp_path) in str(message)

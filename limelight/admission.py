@@ -23,6 +23,7 @@ def check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
         _check("prompt", request.prompt.token_ids, vocab_size)
     _check("stop_token_ids", request.sampling.stop_token_ids or (), vocab_size)
     _check("logit_bias", request.sampling.logit_bias or (), vocab_size)
+    _check("logprob_token_ids", request.sampling.logprob_token_ids or (), vocab_size)
 
 
 def check_types(request: GenerationRequest) -> None:

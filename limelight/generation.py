@@ -17,6 +17,7 @@ MAX_CHOICES = 128
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARACTERS = 1024
 MAX_LOGIT_BIAS_ENTRIES = 1024
+MAX_LOGPROB_TOKEN_IDS = 128
 GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this are greedy decoding (as in vLLM)."""
 MIN_TEMPERATURE = 0.01
@@ -28,6 +29,13 @@ class FinishReason(enum.StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+
+
+class Pooling(enum.StrEnum):
+    """How the hidden states of a prompt's tokens (behind the model's final norm) become one vector."""
+
+    LAST = "last"
+    MEAN = "mean"
 
 
 class RepetitionDetection(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +74,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         stop: up to 16 strings that end a choice; not part of the text unless `include_stop_str_in_output`.
         stop_token_ids: token ids that end a choice.
         ignore_eos: go on after the model's end-of-sequence tokens.
-        max_tokens: output limit; None means up to the end of the context. Larger than the context is clamped.
+        max_tokens: output limit; None means up to the end of the context. Larger than the context is clamped. 0 draws
+            nothing, for requests that want `prompt_logprobs` alone.
         min_tokens: end-of-sequence and stop tokens are not drawn, and stop strings not matched, before this many.
         logprobs: also return the log-probabilities of the drawn token and of this many best ones (0 to 20).
         logit_bias: token id -> -100..100, added to the logits.
@@ -77,8 +86,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         allowed_token_ids: only these tokens are drawn (and those that end the choice).
         thinking_token_budget: after this many tokens of reasoning its end is forced; None or -1: no budget.
         shown_special_tokens: special tokens that stay in the text although `skip_special_tokens` leaves the others out.
-        prompt_logprobs: also return log-probabilities of the prompt's tokens, as `logprobs`.
-        logprob_token_ids: also return the log-probabilities of these tokens at every position; at most 128.
+        prompt_logprobs: also return log-probabilities of the prompt's tokens, as `logprobs`. Then nothing of the prompt
+            is taken from the prefix cache.
+        logprob_token_ids: also return the log-probabilities of these tokens at every output position; at most 128.
         repetition_detection: end a choice that repeats itself.
 
     Raises:
@@ -131,7 +141,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         for token_id in self.stop_token_ids or ():
             _integer("stop_token_ids", token_id, 0, INT64_MAX)
         if self.max_tokens is not None:
-            _integer("max_tokens", self.max_tokens, 1, INT64_MAX)
+            _max_tokens(self.max_tokens, least=1 if self.prompt_logprobs is None else 0)
         _integer("min_tokens", self.min_tokens, 0, INT64_MAX if self.max_tokens is None else self.max_tokens)
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
@@ -140,6 +150,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             _integer("thinking_token_budget", self.thinking_token_budget, -1, INT64_MAX)
         if self.prompt_logprobs is not None:
             _integer("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+        _logprob_token_ids(self.logprob_token_ids)
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether output tokens come with log-probabilities."""
+        return self.logprobs is not None or bool(self.logprob_token_ids)
 
     @property
     def greedy(self) -> bool:
@@ -200,6 +216,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         owner: name of the principal that asked, for accounting; never its key.
         reasoning: how the model marks its reasoning, which then becomes `Delta.reasoning` and not text; None leaves it
             in the text. A rendered prompt that ends inside a reasoning lets the output begin in it.
+        pooling: read the prompt's hidden states and draw nothing; None: generate.
     """
 
     request_id: str
@@ -210,6 +227,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str | None = None
     owner: str = "anonymous"
     reasoning: ReasoningFormat | None = None
+    pooling: Pooling | None = None
 
 
 class AlternativeToken(msgspec.Struct, frozen=True):
@@ -222,9 +240,12 @@ class AlternativeToken(msgspec.Struct, frozen=True):
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
-    """Log-probability (natural log, of the model's own distribution before temperature and cuts) of a drawn token.
+    """Log-probability (natural log, of the model's own distribution before temperature and cuts) of a token.
 
-    `top` holds the `SamplingParams.logprobs` most likely tokens, best first.
+    Attributes:
+        top: the `SamplingParams.logprobs` (`prompt_logprobs`) most likely tokens, best first.
+        asked: those of `SamplingParams.logprob_token_ids`, in their order.
+        rank: how many tokens are at least as likely, 1 for the best; None for output tokens.
     """
 
     token_id: int
@@ -232,6 +253,8 @@ class TokenLogprob(msgspec.Struct, frozen=True):
     bytes: bytes
     logprob: float
     top: tuple[AlternativeToken, ...] = ()
+    asked: tuple[AlternativeToken, ...] = ()
+    rank: int | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -337,6 +360,27 @@ def _number(name: str, value: float, low: float, high: float) -> None:
 def _integer(name: str, value: int, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not (low <= value <= high):
         raise InvalidRequest(f"{name} is {quoted(value)}, must be an integer from {low} to {high}", param=name)
+
+
+def _max_tokens(max_tokens: int, least: int) -> None:
+    if max_tokens == 0 < least:
+        raise InvalidRequest(
+            "max_tokens is 0, must be at least 1; 0 needs prompt_logprobs, which then is all that is returned",
+            param="max_tokens",
+        )
+    _integer("max_tokens", max_tokens, least, INT64_MAX)
+
+
+def _logprob_token_ids(token_ids: Sequence[int] | None) -> None:
+    if token_ids is None:
+        return
+    if len(token_ids) > MAX_LOGPROB_TOKEN_IDS:
+        raise InvalidRequest(
+            f"logprob_token_ids holds {len(token_ids)} token ids, at most {MAX_LOGPROB_TOKEN_IDS} are allowed",
+            param="logprob_token_ids",
+        )
+    for token_id in token_ids:
+        _integer("logprob_token_ids", token_id, 0, INT64_MAX)
 
 
 def _stop_strings(stop: tuple[str, ...]) -> None:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from limelight.generation import Pooling
+
 
 class SeatSampling(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the sampling settings that the device needs; meanings as in `SamplingParams`.
@@ -18,6 +20,7 @@ class SeatSampling(msgspec.Struct, frozen=True, kw_only=True):
         seed: int64, always set. The noise for the token at position p is keyed by (seed, p), p being the token's
             index in the sequence (prompt included), so it is the same alone, in any batch and after preemption.
         num_logprobs: how many best tokens to report beside the drawn one, or None for no log-probabilities.
+        logprob_token_ids: tokens whose log-probabilities are reported, too; only with `num_logprobs`.
         blocked_token_ids: never drawn while the drawn token's position is below `blocked_below_position`
             (end-of-sequence and stop tokens under `min_tokens`).
         logit_bias: added to the logits, after penalties.
@@ -32,6 +35,7 @@ class SeatSampling(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: float = 1.0
     seed: int = 0
     num_logprobs: int | None = None
+    logprob_token_ids: tuple[int, ...] = ()
     logit_bias: Mapping[int, float] | None = None
     blocked_token_ids: tuple[int, ...] = ()
     blocked_below_position: int = 0
@@ -59,6 +63,22 @@ class SeatTaken(msgspec.Struct, frozen=True, kw_only=True):
     adapter: int | None = None
 
 
+class Readout(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chunk reports of its own rows, beside the token that it may draw. May ask for nothing.
+
+    Attributes:
+        first_row: of the chunk; rows before it have been reported when they were computed before.
+        next_token_ids: the token behind each of the rows from `first_row` on, to be scored by that row; may end early.
+        num_logprobs: how many best tokens to report beside each of them.
+        pooling: the hidden state of the chunk's last row, or the sum of those from `first_row` on; None: neither.
+    """
+
+    first_row: int = 0
+    next_token_ids: tuple[int, ...] = ()
+    num_logprobs: int = 0
+    pooling: Pooling | None = None
+
+
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """A sequence's share of a step: tokens at positions `start` to `start + num_tokens - 1`.
 
@@ -75,6 +95,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
             the last `num_drafts + 1` rows; the result holds them up to the first that differs from the guess after its
             row, that one included. Keys and values of wrong guesses stay behind in their slots and are overwritten.
         masked: for a chunk that samples, `StepExecutor.put_masks` says which tokens it may draw, while the pass runs.
+        readout: what it reports of its rows; never with guesses.
     """
 
     seat: int
@@ -85,6 +106,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     sample: bool = False
     num_drafts: int = 0
     masked: bool = False
+    readout: Readout | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,23 +124,36 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampledLogprobs(msgspec.Struct, frozen=True):
-    """Log-probabilities at one position: of the drawn token and of the best ones, best first."""
+    """Log-probabilities at one position: of the token there and of the best ones, best first.
+
+    Attributes:
+        asked: of the seat's `logprob_token_ids`, in their order.
+        rank: of a token that was scored, how many tokens are at least as likely; None for a drawn one.
+    """
 
     logprob: float
     top_token_ids: tuple[int, ...]
     top_logprobs: tuple[float, ...]
+    asked: tuple[float, ...] = ()
+    rank: int | None = None
 
 
 class Sampled(msgspec.Struct, frozen=True):
     """What one sampling chunk drew: one token and those of its guesses that were right before it (or none at all, from
-    an executor that had to give up on the chunk). `logprobs` has one entry per token, or is None.
+    an executor that had to give up on the chunk). `logprobs` has one entry per token, or is None. And what a chunk with
+    a readout, which need not sample, reports.
 
-    `failure` says why this chunk alone is lost, with its sequence: its logits are not finite, say.
+    Attributes:
+        failure: why this chunk alone is lost, with its sequence: its logits are not finite, say.
+        scores: one entry per scored token of the readout.
+        hidden: float32 [hidden size], as the readout's `pooling` asks; b"" without.
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[SampledLogprobs, ...] | None = None
     failure: str | None = None
+    scores: tuple[SampledLogprobs, ...] = ()
+    hidden: bytes = b""
 
 
 TokenMasks = Mapping[int, bytes]
@@ -126,7 +161,7 @@ TokenMasks = Mapping[int, bytes]
 draw: token t is bit t % 8 of byte t // 8, and a row takes whole words of four bytes."""
 
 StepResult = tuple[Sampled | None, ...]
-"""One entry per chunk of the step, in order; None where the chunk does not sample."""
+"""One entry per chunk of the step, in order; None where the chunk neither samples nor has a readout."""
 
 
 class StepExecutor(Protocol):

@@ -2,7 +2,7 @@
 
 from limelight.actors.event_log import Subscription
 from limelight.actors.request import RequestActor
-from limelight.generation import Delta, Generation
+from limelight.generation import Delta, Generation, TokenLogprob
 
 
 class Stream:
@@ -31,6 +31,11 @@ class Stream:
     def prompt_text(self) -> str | None:
         """The prompt after the chat template; None for a token-id prompt, or before it has been rendered."""
         return self._actor.prompt_text
+
+    @property
+    def prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:
+        """One entry per prompt token, None for the first; known before the first delta. None unless asked for."""
+        return self._actor.prompt_logprobs
 
     def __aiter__(self) -> "Stream":
         return self
@@ -72,4 +77,5 @@ class Stream:
             prompt_token_ids=self.prompt_token_ids,
             outputs=self._actor.log.completions(),
             usage=self._actor.usage,
+            prompt_logprobs=self._actor.prompt_logprobs,
         )

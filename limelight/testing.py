@@ -3,6 +3,7 @@
 The vocabulary is bytes, so token ids are easy to read: id 0 to 255 is that byte, then `<|end|>` and `<|begin|>`.
 """
 
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +15,12 @@ import msgspec
 from limelight.config import EngineConfig, EngineOptions
 from limelight.engine import Engine, ModelLoader, Report
 from limelight.errors import CheckpointError, InvalidRequest
-from limelight.generation import ChatPrompt
+from limelight.generation import ChatPrompt, Pooling
 from limelight.models.loaded_model import AdapterWeights, LoadedModel
 from limelight.step import (
     Capacity,
     Chunk,
+    Readout,
     Sampled,
     SampledLogprobs,
     SeatSampling,
@@ -31,6 +33,7 @@ from limelight.step import (
 END = 256
 BEGIN = 257
 VOCAB_SIZE = 258
+HIDDEN_SIZE = 8
 MASK_BYTES = 36
 """A bit per token, in whole words of four bytes."""
 _SPECIAL = {END: b"<|end|>", BEGIN: b"<|begin|>"}
@@ -227,7 +230,7 @@ class ScriptedExecutor:
         if any(chunk.masked for chunk in step.chunks):
             self._undrawn = undrawn = _Undrawn(step)
             return undrawn.read
-        result = tuple(self._sample(chunk) if chunk.sample else None for chunk in step.chunks)
+        result = tuple(self._result(chunk) for chunk in step.chunks)
         return lambda: result
 
     def put_masks(self, step_number: int, masks: TokenMasks) -> None:
@@ -236,8 +239,7 @@ class ScriptedExecutor:
         assert undrawn is not None, "a step with masked chunks came before"
         assert undrawn.step.number == step_number, "masks are those of the last step"
         undrawn.result = tuple(
-            self._sample(chunk, masks.get(number)) if chunk.sample else None
-            for number, chunk in enumerate(undrawn.step.chunks)
+            self._result(chunk, masks.get(number)) for number, chunk in enumerate(undrawn.step.chunks)
         )
 
     def close(self) -> None:
@@ -258,6 +260,30 @@ class ScriptedExecutor:
         assert len(token_ids) == chunk.num_tokens
         for offset, token_id in enumerate(token_ids):
             self._slots[self._slot(seat, chunk.start + offset)] = (seat.adapter, token_id)
+
+    def _result(self, chunk: Chunk, mask: bytes | None = None) -> Sampled | None:
+        drawn = self._sample(chunk, mask) if chunk.sample else None
+        if chunk.readout is None:
+            return drawn
+        scores, hidden = self._read_out(chunk, chunk.readout)
+        return msgspec.structs.replace(drawn or Sampled(()), scores=scores, hidden=hidden)
+
+    def _read_out(self, chunk: Chunk, readout: Readout) -> tuple[tuple[SampledLogprobs, ...], bytes]:
+        """A token's score tells the token and the one before; a hidden state tells its token."""
+        seat, first = self._seats[chunk.seat], chunk.start + readout.first_row
+        before = self._read(seat, first, first + len(readout.next_token_ids))
+        scores = [
+            _logprobs(scripted_logprob(last, token_id), token_id, readout.num_logprobs, rank=1)
+            for last, token_id in zip(before, readout.next_token_ids, strict=True)
+        ]
+        if readout.pooling is None:
+            return tuple(scores), b""
+        end = chunk.start + chunk.num_tokens
+        token_ids = self._read(seat, end - 1 if readout.pooling is Pooling.LAST else first, end)
+        hidden = [0.0] * HIDDEN_SIZE
+        for token_id in token_ids:
+            hidden[token_id % HIDDEN_SIZE] += 1.0
+        return tuple(scores), struct.pack(f"<{HIDDEN_SIZE}f", *hidden)
 
     def _sample(self, chunk: Chunk, mask: bytes | None = None) -> Sampled:
         """One token, and more while they agree with the chunk's guesses."""
@@ -283,9 +309,9 @@ class ScriptedExecutor:
         num_logprobs = seat.sampling.num_logprobs
         if num_logprobs is None:
             return Sampled((token_id,))
-        top = tuple((token_id + rank) % VOCAB_SIZE for rank in range(num_logprobs))
-        logprobs = SampledLogprobs(-0.25, top, tuple(-0.25 - rank for rank in range(num_logprobs)))
-        return Sampled((token_id,), (logprobs,))
+        logprobs = _logprobs(-0.25, token_id, num_logprobs)
+        asked = tuple(-0.5 - asked_id / VOCAB_SIZE for asked_id in seat.sampling.logprob_token_ids)
+        return Sampled((token_id,), (msgspec.structs.replace(logprobs, asked=asked),))
 
     def _forced(self, sampling: SeatSampling) -> int | None:
         bias = sampling.logit_bias or {}
@@ -353,6 +379,16 @@ def scripted_engine(
     """An engine, not started yet, over `scripted_model`; `options` as for `Engine`."""
     loader = scripted_model(script, num_pages=num_pages, before_step=before_step, step_seconds=step_seconds)
     return Engine("scripted", loader=loader, **options)
+
+
+def scripted_logprob(last: int, token_id: int) -> float:
+    """The score of a prompt's token behind `last`."""
+    return -0.25 - (last * 7 + token_id) % 64 / 64
+
+
+def _logprobs(logprob: float, token_id: int, num_best: int, rank: int | None = None) -> SampledLogprobs:
+    best = tuple((token_id + place) % VOCAB_SIZE for place in range(num_best))
+    return SampledLogprobs(logprob, best, tuple(logprob - place for place in range(num_best)), rank=rank)
 
 
 def _answer(answer: str | bytes) -> Callable[[Turn], int]:

@@ -4,7 +4,8 @@ from collections import deque
 from typing import NamedTuple
 
 from limelight.actors.messages import Generated
-from limelight.generation import AlternativeToken, Delta, FinishReason, SamplingParams, TokenLogprob
+from limelight.actors.token_logprobs import token_logprob
+from limelight.generation import Delta, FinishReason, SamplingParams, TokenLogprob
 from limelight.models.loaded_model import Vocabulary
 from limelight.models.text.detokenizer import Detokenizer
 from limelight.models.text.stop_matcher import StopMatcher
@@ -34,7 +35,7 @@ class Choice:
         self._num_fed = 0  # characters that came out of the detokenizer
         self._num_released = 0  # characters that have been put into deltas
         self._held: deque[_HeldToken] = deque()
-        self._is_plain = not sampling.stop_strings and sampling.logprobs is None
+        self._is_plain = not sampling.stop_strings and not sampling.wants_logprobs
 
     def advance(self, generated: Generated) -> Delta:
         """Take the next tokens of this choice; the delta may be empty while text is held back."""
@@ -111,26 +112,13 @@ class Choice:
         )
 
     def _logprobs(self, tokens: "list[_HeldToken]") -> tuple[TokenLogprob, ...] | None:
-        if self._sampling.logprobs is None:
+        if not self._sampling.wants_logprobs:
             return None
         return tuple(self._logprob(token) for token in tokens)
 
     def _logprob(self, token: "_HeldToken") -> TokenLogprob:
         assert token.logprobs is not None, "the scheduler sends log-probabilities when they are asked for"
-        drawn = token.logprobs
-        raw = self._vocabulary.token_bytes(token.token_id)
-        top = zip(drawn.top_token_ids, drawn.top_logprobs, strict=True)
-        return TokenLogprob(
-            token_id=token.token_id,
-            token=raw.decode("utf-8", "replace"),
-            bytes=raw,
-            logprob=drawn.logprob,
-            top=tuple(self._alternative(token_id, logprob) for token_id, logprob in top),
-        )
-
-    def _alternative(self, token_id: int, logprob: float) -> AlternativeToken:
-        raw = self._vocabulary.token_bytes(token_id)
-        return AlternativeToken(token_id, raw.decode("utf-8", "replace"), raw, logprob)
+        return token_logprob(self._vocabulary, token.token_id, token.logprobs, self._sampling.logprob_token_ids or ())
 
 
 class _HeldToken(NamedTuple):

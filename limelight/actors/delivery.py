@@ -89,4 +89,6 @@ def _joined(waiting: list[Progress]) -> Generated:
         cached_tokens=last.sequence.cached_tokens,
         num_drafts=num_drafts,
         num_accepted=num_accepted,
+        scores=waiting[0].scores,
+        hidden=waiting[0].hidden,
     )

@@ -6,7 +6,7 @@ import msgspec
 
 from limelight.actors.channel import Sender
 from limelight.errors import LimelightError
-from limelight.generation import FinishReason, Prompt, SamplingParams
+from limelight.generation import FinishReason, Pooling, Prompt, SamplingParams
 from limelight.models.loaded_model import AdapterWeights
 from limelight.step import SampledLogprobs, Step, StepResult, TokenMasks
 
@@ -35,6 +35,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         stop_token_ids: every id that ends a choice (the model's own unless `ignore_eos`, and the request's).
         adapter: id of the loaded adapter to run with, or None.
         arrived_at: monotonic seconds at admission.
+        pooling: read hidden states of the prompt instead of drawing tokens.
     """
 
     request_id: str
@@ -47,6 +48,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     arrived_at: float
     reply_to: "Sender[ToRequest]"
+    pooling: Pooling | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True):
@@ -133,6 +135,8 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
         stop_token_id: the stop token that ended it; it is the last of `token_ids`.
         cached_tokens: prompt tokens taken from the prefix cache.
         num_drafts, num_accepted: tokens guessed for this message, and those of them that were right.
+        scores: of the prompt's tokens from the second on, with the first message of choice 0; None unless asked for.
+        hidden: as `Sampled.hidden`, of one chunk after the other, with the only message; None unless asked for.
     """
 
     index: int
@@ -144,6 +148,8 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int
     num_drafts: int = 0
     num_accepted: int = 0
+    scores: tuple[SampledLogprobs, ...] | None = None
+    hidden: tuple[bytes, ...] | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -23,8 +23,9 @@ from limelight.actors.messages import (
     ToScheduler,
     ToTokenizer,
 )
+from limelight.actors.token_logprobs import prompt_logprobs
 from limelight.errors import ContextLengthExceeded, LimelightError, RequestCancelled
-from limelight.generation import ChatPrompt, GenerationRequest, Usage
+from limelight.generation import ChatPrompt, GenerationRequest, TokenLogprob, Usage
 from limelight.models.loaded_model import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ class RequestActor:
         log: what clients read.
         adapter: as given.
         prompt_token_ids, prompt_text: known once the prompt is encoded.
+        prompt_logprobs, hidden: what was asked for of the prompt, before the first delta; None unless asked for.
+            `hidden` is float32 [hidden size] of one chunk of the prompt after the other.
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class RequestActor:
         self.log = EventLog(sampling.n, abandoned=self.cancel)
         self.prompt_token_ids: tuple[int, ...] = ()
         self.prompt_text: str | None = None
+        self.prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+        self.hidden: tuple[bytes, ...] | None = None
         self._model = model
         self._tokenizer = tokenizer
         self._scheduler = scheduler
@@ -70,6 +75,7 @@ class RequestActor:
         self._choices = [Choice(index, sampling, model.vocabulary) for index in range(sampling.n)]
         self._cached_tokens: int | None = None
         self._num_drafts = self._num_accepted = 0
+        self._early: list[Generated] = []  # what other choices drew before the prompt was scored
         self._scope = anyio.CancelScope()
         self._submitted = False
 
@@ -121,7 +127,8 @@ class RequestActor:
                     case Encoded():
                         self._submit(message)
                     case Generated():
-                        self._advance(message)
+                        for ready in await self._after_scores(message):
+                            self._advance(ready)
                     case Failed(ContextLengthExceeded(message=refusal)):
                         self.log.end(ContextLengthExceeded(refusal, param=self._prompt_field))
                     case Failed(error):
@@ -145,8 +152,26 @@ class RequestActor:
                 owner=request.owner,
                 arrived_at=self._arrived_at,
                 reply_to=self._inbox.sender,
+                pooling=request.pooling,
             )
         )
+
+    async def _after_scores(self, generated: Generated) -> list[Generated]:
+        """The messages that may be acted on now: those of other choices wait for the scores, which come with the first
+        of choice 0.
+        """
+        if generated.hidden is not None:
+            self.hidden = generated.hidden
+        if generated.scores is not None:
+            entries = prompt_logprobs(self._model.vocabulary, self.prompt_token_ids, generated.scores)
+            self.prompt_logprobs = tuple([entry async for entry in entries])
+        if self.request.sampling.prompt_logprobs is None:
+            return [generated]
+        self._early.append(generated)
+        if self.prompt_logprobs is None:
+            return []
+        ready, self._early = self._early, []
+        return ready
 
     def _advance(self, generated: Generated) -> None:
         choice = self._choices[generated.index]

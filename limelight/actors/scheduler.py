@@ -24,6 +24,7 @@ from limelight.actors.messages import (
     choice_seed,
 )
 from limelight.actors.scheduling.planner import Planner
+from limelight.actors.scheduling.prompt_readout import PromptReadout
 from limelight.actors.scheduling.sequence import Sequence, seat_sampling
 from limelight.errors import LimelightError, StepFailure
 
@@ -146,10 +147,20 @@ def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
             vocab_size=vocab_size,
         ),
         stop_token_ids=submit.stop_token_ids,
-        max_tokens=sampling.max_tokens,
+        max_tokens=0 if submit.pooling else sampling.max_tokens,
         priority=submit.priority,
         cache_salt=submit.cache_salt,
         adapter=submit.adapter,
         owner=submit.owner,
         reply_to=submit.reply_to,
+        readout=_readout(submit, index),
     )
+
+
+def _readout(submit: Submit, index: int) -> PromptReadout | None:
+    """What choice `index` tells of the prompt: the first one tells it for all."""
+    num_logprobs = submit.sampling.prompt_logprobs if index == 0 else None
+    draws = submit.pooling is None and submit.sampling.max_tokens != 0
+    if draws and num_logprobs is None:
+        return None
+    return PromptReadout(len(submit.token_ids), num_logprobs, submit.pooling, draws)

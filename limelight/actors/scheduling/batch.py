@@ -23,7 +23,7 @@ from limelight.actors.scheduling.fair_queue import FairQueue
 from limelight.actors.scheduling.in_flight import PlannedChunk
 from limelight.actors.scheduling.residents import Residents
 from limelight.actors.scheduling.sequence import Sequence
-from limelight.step import Capacity, Chunk, SeatTaken, Step
+from limelight.step import Capacity, Chunk, Readout, SeatTaken, Step
 
 
 class Batch:
@@ -126,7 +126,7 @@ class Batch:
         num_learnable = self._budget
         for chunk in self.chunks:
             sequence = chunk.sequence
-            if sequence.lookup is None:
+            if sequence.lookup is None or sequence.readout is not None:
                 continue
             num_learnable -= sequence.lookup.learn(sequence.token_ids, num_learnable)
             if chunk.start + chunk.num_tokens != len(sequence.token_ids):
@@ -222,7 +222,7 @@ def _sealed(chunk: PlannedChunk) -> Chunk:
     sequence, start, num_tokens, drafts = chunk.sequence, chunk.start, chunk.num_tokens, chunk.drafts
     assert sequence.seat is not None
     end = start + num_tokens - len(drafts)
-    chunk.sample = sample = end == len(sequence.token_ids) + sequence.num_pending_tokens
+    chunk.sample = sample = end == len(sequence.token_ids) + sequence.num_pending_tokens and sequence.draws
     in_seat = sequence.drew_in_seat and sample and num_tokens == 1
     new_pages: tuple[int, ...] = ()
     if len(sequence.pages) > sequence.num_sent_pages:
@@ -231,6 +231,10 @@ def _sealed(chunk: PlannedChunk) -> Chunk:
     if sample:
         sequence.num_pending_tokens += 1
         sequence.drew_in_seat = True
+    readout: Readout | None = None
+    if sequence.readout is not None:
+        readout = sequence.readout.plan(sequence.token_ids, start, num_tokens)
+        chunk.reports = readout is not None
     return Chunk(
         seat=sequence.seat,
         start=start,
@@ -239,4 +243,5 @@ def _sealed(chunk: PlannedChunk) -> Chunk:
         new_pages=new_pages,
         sample=sample,
         num_drafts=len(drafts),
+        readout=readout,
     )

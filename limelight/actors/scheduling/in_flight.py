@@ -19,6 +19,7 @@ class PlannedChunk(msgspec.Struct, eq=False):
         pages: the sequence's page table at that time: the list itself, so it may have grown since.
         sample: whether it draws a token.
         drafts: guesses that follow the known tokens; part of `num_tokens`.
+        reports: whether it has a readout.
     """
 
     sequence: Sequence
@@ -28,6 +29,7 @@ class PlannedChunk(msgspec.Struct, eq=False):
     num_tokens: int
     sample: bool = False
     drafts: tuple[int, ...] = ()
+    reports: bool = False
 
     @property
     def stale(self) -> bool:

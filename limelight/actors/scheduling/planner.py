@@ -31,6 +31,7 @@ class Progress(msgspec.Struct, frozen=True):
         finish_details: "kv_cache_full", or None.
         num_drafts, num_accepted: tokens guessed for the step, and those of them that are among `token_ids`.
         failure: why the sequence is lost instead; it has ended, without a `finish_reason`.
+        scores, hidden: what the sequence's `readout` asked for, with the first tokens or the end; None: nothing.
     """
 
     sequence: Sequence
@@ -42,6 +43,8 @@ class Progress(msgspec.Struct, frozen=True):
     num_drafts: int = 0
     num_accepted: int = 0
     failure: str | None = None
+    scores: tuple[SampledLogprobs, ...] | None = None
+    hidden: tuple[bytes, ...] | None = None
 
 
 class Planner:
@@ -140,16 +143,22 @@ class Planner:
         if number != next(iter(self._in_flight), None):
             raise ValueError(f"step {number} is complete, but the steps in flight are {list(self._in_flight)}")
         chunks = self._in_flight[number].chunks
-        if [chunk.sample for chunk in chunks] != [sampled is not None for sampled in result]:
-            raise ValueError(f"the result of step {number} has not one entry per chunk, None where it does not sample")
+        if [chunk.sample or chunk.reports for chunk in chunks] != [sampled is not None for sampled in result]:
+            raise ValueError(
+                f"the result of step {number} has not one entry per chunk, None where it neither samples nor reports"
+            )
         del self._in_flight[number]
         progress = []
         for chunk, sampled in zip(chunks, result, strict=True):
             if sampled is not None and chunk.epoch == chunk.sequence.epoch:
-                entry = self._apply_plain(chunk.sequence, sampled) if not chunk.drafts else None
-                if entry is None:
+                entry = None
+                if chunk.reports:
+                    entry = self._take_report(chunk, sampled)
+                elif not chunk.drafts:
+                    entry = self._apply_plain(chunk.sequence, sampled)
+                if entry is None and chunk.sample:
                     entry = self._apply(chunk, sampled)
-                if entry.token_ids or entry.failure is not None:
+                if entry is not None and (entry.token_ids or entry.finish_reason or entry.failure is not None):
                     progress.append(entry)
         return progress
 
@@ -260,13 +269,26 @@ class Planner:
         if len(token_ids) != 1 or token_ids[0] in sequence.stop_token_ids or sampled.failure is not None:
             return None
         known = sequence.token_ids
-        if len(known) + 1 >= sequence.max_length:
+        if len(known) + 1 >= sequence.max_length or sequence.readout is not None:
             return None
         known.append(token_ids[0])
         sequence.num_pending_tokens -= 1
         if len(known) % self._capacity.page_size == 0 and sequence.seat is not None:
             self._residents.register(sequence)
         return Progress(sequence, token_ids, sampled.logprobs)
+
+    def _take_report(self, chunk: PlannedChunk, sampled: Sampled) -> Progress | None:
+        """Keep what the chunk says of its rows; the end of the sequence if it has failed, or draws nothing."""
+        sequence, end = chunk.sequence, chunk.start + chunk.num_tokens
+        if sampled.failure is not None:
+            return self._lose(sequence, sampled.failure)
+        assert sequence.readout is not None, "it is given away with the first tokens, which come after the prompt"
+        sequence.readout.take(end, sampled)
+        if sequence.draws or end < sequence.num_prompt_tokens:
+            return None
+        scores, hidden = _taken_readout(sequence)
+        self._end(sequence)
+        return Progress(sequence, (), finish_reason=FinishReason.LENGTH, scores=scores, hidden=hidden)
 
     def _apply(self, chunk: PlannedChunk, sampled: Sampled) -> Progress:
         """Append drawn tokens up to the first stop token or the length limit, and end the sequence there."""
@@ -298,6 +320,7 @@ class Planner:
             self._residents.register(sequence)
         if reason:
             self._end(sequence)
+        scores, hidden = _taken_readout(sequence) if num_kept else (None, None)
         return Progress(
             sequence=sequence,
             token_ids=sampled.token_ids[:num_kept],
@@ -307,6 +330,8 @@ class Planner:
             finish_details=details,
             num_drafts=len(chunk.drafts),
             num_accepted=num_accepted,
+            scores=scores,
+            hidden=hidden,
         )
 
     def _lose(self, sequence: Sequence, failure: str) -> Progress:
@@ -320,6 +345,8 @@ class Planner:
         """Start again from the known tokens; nothing in flight counts any more."""
         sequence.epoch += 1
         sequence.num_pending_tokens = 0
+        if sequence.readout is not None:
+            sequence.readout.forget_planned()
         if sequence.seat is not None:
             self._residents.unseat(sequence)
             self._waiting.push(sequence)
@@ -336,3 +363,12 @@ class Planner:
         del choices[sequence.index]
         if not choices:
             del self._live[sequence.request_id]
+
+
+def _taken_readout(sequence: Sequence) -> tuple[tuple[SampledLogprobs, ...] | None, tuple[bytes, ...] | None]:
+    """Scores and hidden states of a prompt whose rows have all been reported; they are given away once."""
+    readout, sequence.readout = sequence.readout, None
+    if readout is None:
+        return None, None
+    scores = None if readout.num_logprobs is None else tuple(readout.scores)
+    return scores, None if readout.pooling is None else tuple(readout.hidden)

@@ -35,12 +35,17 @@ class Residents:
         return len(self._free_seats)
 
     def cached_pages(self, sequence: Sequence) -> list[int]:
-        """Cached pages that continue what `sequence` holds. At least its last token is left to compute."""
+        """Cached pages that continue what `sequence` holds. Left to compute are at least its last token, and rows of
+        which it is to tell something.
+        """
         pages: list[int] = []
         if not self._prefix_caching or sequence.num_computed_tokens % self._page_size:
             return pages
+        num_tokens = sequence.num_tokens - 1
+        if sequence.readout is not None:
+            num_tokens = min(num_tokens, sequence.readout.num_cacheable_tokens)
         first = len(sequence.pages)
-        for index in range(first, (sequence.num_tokens - 1) // self._page_size):
+        for index in range(first, num_tokens // self._page_size):
             page = self.cache.find(sequence.chain.digest(index, sequence.token_ids, self._page_size))
             if page is None:
                 break

@@ -8,6 +8,7 @@ from typing import Any
 
 from limelight.actors.scheduling.prefix_cache import PageChain
 from limelight.actors.scheduling.prompt_lookup import PromptLookup
+from limelight.actors.scheduling.prompt_readout import PromptReadout
 from limelight.generation import MIN_TEMPERATURE, SamplingParams
 from limelight.step import SeatSampling
 
@@ -35,7 +36,8 @@ def seat_sampling(
         frequency_penalty=params.frequency_penalty,
         repetition_penalty=params.repetition_penalty,
         seed=seed,
-        num_logprobs=params.logprobs,
+        num_logprobs=params.logprobs or 0 if params.wants_logprobs else None,
+        logprob_token_ids=tuple(params.logprob_token_ids or ()),
         logit_bias=params.logit_bias,
         blocked_token_ids=blocked,
         blocked_below_position=num_prompt_tokens + params.min_tokens if blocked else 0,
@@ -54,10 +56,12 @@ class Sequence:
         prompt_token_ids: at least one.
         sampling: see `seat_sampling`.
         stop_token_ids: the first drawn one of these ends the sequence.
-        max_tokens: output limit, or None; clamped to the rest of the context and of the whole KV pool.
+        max_tokens: output limit, or None; clamped to the rest of the context and of the whole KV pool. 0: nothing is
+            drawn, and the sequence ends with its prompt; it then has a `readout`.
         priority: lower is served earlier.
         adapter: id of the low-rank adapter it runs with, or None; its pages are shared within that adapter only.
         reply_to: opaque to the planner.
+        readout: what is to be told of the prompt's rows, until it has been; None: nothing.
         token_ids: prompt and known output; only ever appended to.
         num_pending_tokens: being drawn by steps in flight, not known yet.
         num_computed_tokens: leading tokens whose keys and values are in `pages`, or will be when the steps in flight
@@ -87,6 +91,7 @@ class Sequence:
     adapter: int | None = None
     owner: str = "anonymous"
     reply_to: Any = None
+    readout: PromptReadout | None = None
 
     token_ids: list[int] = dataclasses.field(init=False)
     num_pending_tokens: int = dataclasses.field(init=False, default=0)
@@ -114,6 +119,11 @@ class Sequence:
     def num_prompt_tokens(self) -> int:
         """Tokens of the prompt."""
         return len(self.prompt_token_ids)
+
+    @property
+    def draws(self) -> bool:
+        """Whether any token is drawn."""
+        return self.max_tokens != 0
 
     @property
     def num_tokens(self) -> int:

@@ -6,9 +6,11 @@ from collections.abc import Sequence as Tokens
 
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_lookup import Speculation
+from limelight.actors.scheduling.prompt_readout import PromptReadout
 from limelight.actors.scheduling.sequence import Sequence
+from limelight.generation import Pooling
 from limelight.step import Capacity, SeatSampling, Step, StepResult
-from tests.actors.scheduling.simulated_device import Expected, SimulatedDevice, solo_run
+from tests.actors.scheduling.simulated_device import Expected, SimulatedDevice, solo_readout, solo_run
 
 
 def capacity(
@@ -81,6 +83,8 @@ class ClosedLoop:
         sampling: SeatSampling | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
+        scores: bool = False,
+        pooling: Pooling | None = None,
     ) -> Record:
         sampling = sampling or SeatSampling(temperature=0.0)
         sequence = Sequence(
@@ -93,8 +97,11 @@ class ClosedLoop:
             priority=priority,
             cache_salt=cache_salt,
         )
+        if scores or pooling is not None or max_tokens == 0:
+            sequence.readout = PromptReadout(len(prompt), 0 if scores else None, pooling, max_tokens != 0)
         self.planner.add(sequence)
         expected = solo_run(prompt, sampling, stop_token_ids, max_tokens, self.capacity)
+        expected = dataclasses.replace(expected, **solo_readout(prompt, scores=scores, pooling=pooling))
         record = Record(sequence, expected)
         assert record.name not in self.records
         self.records[record.name] = record
@@ -175,11 +182,16 @@ class ClosedLoop:
         record = self.records[progress.sequence.request_id, progress.sequence.index]
         assert record.sequence is progress.sequence
         assert not record.ended, "tokens after the end"
+        if not record.tokens:
+            assert progress.scores == record.expected.scores, "not the scores of a solo run"
+            hidden = progress.hidden
+            found = None if hidden is None else sum(map(int.from_bytes, hidden)) % 2**64
+            assert found == record.expected.hidden, "a row is left out, or there twice"
         record.tokens += progress.token_ids
         num_tokens = len(record.tokens)
         assert record.tokens == record.expected.tokens[:num_tokens], "not the tokens of a solo run"
         if record.sequence.sampling.num_logprobs is not None:
-            record.logprobs += [entry.logprob for entry in progress.logprobs]
+            record.logprobs += [entry.logprob for entry in progress.logprobs or ()]
             assert record.logprobs == record.expected.logprobs[:num_tokens]
         assert bool(progress.finish_reason) == (num_tokens == len(record.expected.tokens))
         if progress.finish_reason:

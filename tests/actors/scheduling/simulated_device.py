@@ -7,9 +7,11 @@ A failed step leaves poison in every slot and seat that it touched.
 
 import dataclasses
 from collections.abc import Sequence as Tokens
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from limelight.generation import FinishReason
+import msgspec
+
+from limelight.generation import FinishReason, Pooling
 from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, SeatSampling, Step, StepResult
 
 POISON = -1
@@ -53,6 +55,17 @@ def draw(
     return token, -(value // vocab_size % 1000) / 100
 
 
+def scored(history: int, token_id: int) -> SampledLogprobs:
+    """Of a prompt's token behind a history."""
+    return SampledLogprobs(-(hash((history, token_id)) % 1000) / 100, (), (), rank=1)
+
+
+def pooled(histories: Tokens[int], pooling: Pooling) -> bytes:
+    """Of rows that end histories: a sum that parts of a prompt can share."""
+    value = histories[-1] if pooling is Pooling.LAST else sum(histories)
+    return (value % 2**64).to_bytes(8)
+
+
 class SimulatedDevice:
     """Runs steps in the order given. Also asserts the protocol of steps: seats, page tables, one chunk per seat."""
 
@@ -74,7 +87,7 @@ class SimulatedDevice:
         written = [self._write(chunk) for chunk in step.chunks]
         slots = [slot for chunk_slots in written for slot in chunk_slots]
         assert len(set(slots)) == len(slots), "two chunks of a step write to the same slot"
-        result = tuple(self._sample(chunk) for chunk in step.chunks)
+        result = tuple(self._result(chunk) for chunk in step.chunks)
         if fails:
             for slot in slots:
                 self.slots[slot] = None
@@ -105,7 +118,7 @@ class SimulatedDevice:
         seat = self.seats[chunk.seat]
         seat.pages += chunk.new_pages
         end = chunk.start + chunk.num_tokens
-        assert end < self.capacity.max_model_len
+        assert end < self.capacity.max_model_len + (not chunk.sample)
         num_needed = -(-end // self.capacity.page_size)
         assert len(seat.pages) >= num_needed, "the page table does not cover the chunk"
         seat.has_guessed |= bool(chunk.num_drafts)
@@ -137,6 +150,22 @@ class SimulatedDevice:
                 return POISON
             history = slot.history
         return history
+
+    def _result(self, chunk: Chunk) -> Sampled | None:
+        drawn = self._sample(chunk)
+        if chunk.readout is None:
+            return drawn
+        readout, seat, first = chunk.readout, self.seats[chunk.seat], chunk.start + chunk.readout.first_row
+        assert not chunk.num_drafts, "a chunk with a readout has no guesses"
+        assert readout.first_row + len(readout.next_token_ids) <= chunk.num_tokens
+        scores = [
+            scored(self._history(seat, row + 1), token_id) for row, token_id in enumerate(readout.next_token_ids, first)
+        ]
+        hidden = b""
+        if readout.pooling is not None:
+            rows = range(first, chunk.start + chunk.num_tokens)
+            hidden = pooled([self._history(seat, row + 1) for row in rows], readout.pooling)
+        return msgspec.structs.replace(drawn or Sampled(()), scores=tuple(scores), hidden=hidden)
 
     def _sample(self, chunk: Chunk) -> Sampled | None:
         if not chunk.sample:
@@ -180,6 +209,18 @@ class Expected:
     finish_reason: FinishReason
     stop_token_id: int | None
     finish_details: str | None
+    scores: tuple[SampledLogprobs, ...] | None = None
+    hidden: int | None = None
+
+
+def solo_readout(prompt: Tokens[int], *, scores: bool, pooling: Pooling | None) -> dict[str, Any]:
+    """What is told of a prompt beside what is drawn: `scores` and `hidden` of `Expected`."""
+    histories = [EMPTY_HISTORY]
+    for token in prompt:
+        histories.append(extend(histories[-1], token))
+    found = tuple(scored(histories[row], prompt[row]) for row in range(1, len(prompt)))
+    hidden = None if pooling is None else int.from_bytes(pooled(histories[1:], pooling))
+    return {"scores": found if scores else None, "hidden": hidden}
 
 
 def solo_run(

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from limelight.actors.scheduling.prompt_lookup import Speculation
+from limelight.generation import Pooling
 from limelight.step import SeatSampling
 from tests.actors.scheduling.closed_loop import ClosedLoop, capacity
 
@@ -20,12 +21,17 @@ def add_random(loop: ClosedLoop, chance: random.Random, name: str) -> None:
     if chance.random() < 0.2 and loop.records:
         turn = chance.choice(list(loop.records.values())[-20:])
         prompt = [*turn.sequence.token_ids[:30], *tail]
+    scores = chance.random() < 0.3
+    pooling = None if scores else chance.choice([*[None] * 12, Pooling.LAST, Pooling.MEAN])
+    draws = pooling is None and (not scores or chance.random() < 0.8)
     for index in range(chance.choice([1, 1, 1, 3])):
         loop.add(
             name,
             prompt,
             index=index,
-            max_tokens=chance.choice([1, 3, 10, 25, None]),
+            max_tokens=chance.choice([1, 3, 10, 25, None]) if draws else 0,
+            scores=scores and index == 0,
+            pooling=pooling,
             stop_token_ids=frozenset(chance.sample(range(50), 3)),
             sampling=SeatSampling(
                 temperature=1.0, seed=index, presence_penalty=chance.choice([0.0, 0.5]), num_logprobs=0

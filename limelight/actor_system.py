@@ -7,12 +7,14 @@ import asyncio
 import contextvars
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import anyio
 
 from limelight.actors.adapters import Adapters
+from limelight.actors.background import BackgroundTask as BackgroundTask
+from limelight.actors.background import BackgroundTasks
 from limelight.actors.channel import Channel
 from limelight.actors.live_requests import LiveRequests
 from limelight.actors.messages import ToScheduler, ToTokenizer
@@ -110,7 +112,7 @@ class ActorSystem:
             await asyncio.wait([self._owner])
 
     async def drain(self, timeout_seconds: float) -> bool:
-        """Refuse new requests and wait until the live ones have finished.
+        """Refuse new requests and wait until the live ones, and then the work in the background, have finished.
 
         Returns:
             True if all finished in time. The engine stays up either way; call `stop` next.
@@ -122,12 +124,14 @@ class ActorSystem:
             return True
         if self._parts.loop is not asyncio.get_running_loop():
             raise EngineNotRunning("the engine runs in another event loop; drain it from there")
-        live = self._parts.live
+        live, background = self._parts.live, self._parts.background
         if self.state is EngineState.READY:
             self.state = EngineState.DRAINING
         with anyio.move_on_after(timeout_seconds):
-            await live.wait_until_empty()
-        return len(live) == 0
+            while live or background:  # either may begin another one of the other
+                await live.wait_until_empty()
+                await background.wait_until_empty()
+        return not (live or background)
 
     @property
     def ending(self) -> bool:
@@ -167,6 +171,17 @@ class ActorSystem:
         if self.state is EngineState.DRAINING:
             raise Overloaded("the server is shutting down; try another one", retry_after_seconds=5.0)
         return parts.admit(request)
+
+    def run_in_background(self, work: Callable[[], Awaitable[None]], name: str) -> BackgroundTask:
+        """Run `work` as a task that ends with the actors.
+
+        Raises:
+            EngineNotRunning, EngineFailed: there is nothing that it could end with.
+        """
+        parts = self.parts
+        if self._ending.is_set():
+            raise EngineNotRunning("the engine is being stopped")
+        return parts.background.start(work, name)
 
     def statistics(self) -> EngineStatistics:
         """Counts of requests, seats, pages and steps.
@@ -244,6 +259,7 @@ class ActorSystem:
                     to_scheduler=scheduler_inbox.sender,
                     to_tokenizer=tokenizer_inbox.sender,
                     live=live,
+                    background=BackgroundTasks(group),
                 )
                 self.state = EngineState.READY
                 settle(started)

@@ -1,13 +1,14 @@
 """The Python API: an engine and its four verbs. What runs behind them is wired in `actor_system.py`."""
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from limelight.actor_system import ActorSystem
+from limelight.actor_system import BackgroundTask as BackgroundTask
 from limelight.actor_system import EngineState as EngineState
 from limelight.config import EngineConfig, EngineOptions
 from limelight.errors import ConfigError, EngineFailed, EngineNotRunning
@@ -99,7 +100,7 @@ class Engine:
         await self._system.stop()
 
     async def drain(self, timeout_seconds: float) -> bool:
-        """Refuse new requests and wait until the live ones have finished.
+        """Refuse new requests and wait until the live ones, and what runs in the background, have finished.
 
         Returns:
             True if all finished in time. The engine stays up either way; call `stop` next.
@@ -108,6 +109,19 @@ class Engine:
             EngineNotRunning: the engine runs in another event loop.
         """
         return await self._system.drain(timeout_seconds)
+
+    def run_in_background(self, work: Callable[[], Awaitable[None]], name: str) -> BackgroundTask:
+        """Run `work` as a task of the engine: it outlives its caller, and is cancelled when the engine ends.
+
+        What it raises is logged, and neither the engine nor a request suffers from it. `drain` waits for it.
+
+        Args:
+            name: what the log calls it.
+
+        Raises:
+            EngineNotRunning, EngineFailed: as `model`.
+        """
+        return self._system.run_in_background(work, name)
 
     @property
     def state(self) -> EngineState:

@@ -92,6 +92,22 @@ class ModelNotFound(LimelightError):
     type = "invalid_request_error"
 
 
+class StreamNotFound(LimelightError):
+    """No stream with this id, or it belongs to somebody else: the two look the same."""
+
+    status = 404
+    code = "stream_not_found"
+    type = "invalid_request_error"
+
+
+class StreamGone(LimelightError):
+    """The frames that a reader asks for were kept for a while and are not any more."""
+
+    status = 410
+    code = "stream_gone"
+    type = "invalid_request_error"
+
+
 class PayloadTooLarge(LimelightError):
     """The request body is over the limit."""
 

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 
 from limelight.actors.adapters import Adapters
+from limelight.actors.background import BackgroundTasks
 from limelight.actors.channel import Sender
 from limelight.actors.live_requests import LiveRequests
 from limelight.actors.messages import ToScheduler, ToTokenizer
@@ -33,6 +34,7 @@ class RunningParts:
     to_scheduler: Sender[ToScheduler]
     to_tokenizer: Sender[ToTokenizer]
     live: LiveRequests
+    background: BackgroundTasks
 
     def admit(self, request: GenerationRequest) -> RequestActor:
         """Let a request live, or refuse it.

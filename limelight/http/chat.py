@@ -25,7 +25,7 @@ from limelight.http.protocol.chat import (
 from limelight.http.protocol.sampling import GenerationFields
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
-from limelight.http.sse import DONE, StreamedAnswer, failure_frames, frame, pieces
+from limelight.http.sse import DONE, KEEP_ALIVE, StreamedAnswer, failure_frames, frame, pieces
 from limelight.http.streams import Event
 from limelight.http.whole import WholeAnswer
 
@@ -87,6 +87,8 @@ class ChatFrames:
     Per choice: one chunk with the role, chunks with text, and one final chunk with the reason and an empty delta. Then,
     if asked for, one chunk with the usage and no choices.
     """
+
+    keep_alive = KEEP_ALIVE
 
     def __init__(self, answer_id: str, fields: GenerationFields) -> None:
         self._id = answer_id

@@ -24,7 +24,7 @@ from limelight.http.protocol.completions import (
 )
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
-from limelight.http.sse import DONE, StreamedAnswer, failure_frames, frame, pieces, text_pieces
+from limelight.http.sse import DONE, KEEP_ALIVE, StreamedAnswer, failure_frames, frame, pieces, text_pieces
 from limelight.http.streams import Event
 from limelight.http.whole import WholeAnswer
 
@@ -105,6 +105,8 @@ def text_completion(
 
 class CompletionFrames:
     """Frames of one streamed completion: text per choice, one final chunk per choice, then the usage if asked for."""
+
+    keep_alive = KEEP_ALIVE
 
     def __init__(self, answer_id: str, completion: CompletionRequest, num_choices: int, echoed: Sequence[str]) -> None:
         self._id = answer_id

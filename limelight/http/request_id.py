@@ -19,6 +19,11 @@ def request_id(scope: Any) -> str:
     return str(known)
 
 
+def only_request_id(scope: Any) -> dict[str, Any]:
+    """What outlives the HTTP request of `scope`: a scope that knows the id and nothing else."""
+    return {_KEY: request_id(scope)}
+
+
 def adopt_request_id(scope: Any, given: str) -> None:
     """Use the `request_id` field of a body instead; it wins over the header."""
     scope[_KEY] = given

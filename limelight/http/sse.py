@@ -6,9 +6,7 @@ readers. Nothing here compresses; `no-cache` and `x-accel-buffering` ask proxies
 
 import codecs
 import logging
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +21,7 @@ from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import ErrorBody, error_body, log_failure
 from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
+from limelight.http.stream_body import StreamBody
 from limelight.http.streams import Event, Events, open_streams, read_together
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ MAX_PIECE_LOGPROB_BYTES = 24 * 1024
 _ENTRY_BYTES = 96
 """JSON around one token of a log-probability entry: names, number, brackets."""
 
-_HEADERS = (
+STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
@@ -53,7 +52,13 @@ class FrameWriter(Protocol):
     """Turns what the engine says into the frames of one endpoint. One instance per response.
 
     Each part is one whole frame. Exactly one of `ending` and `failure` is asked for, once, as the last.
+
+    Attributes:
+        keep_alive: what goes out when there has been nothing to say for long: `KEEP_ALIVE`, or an event of the
+            endpoint's own.
     """
+
+    keep_alive: bytes
 
     def opening(self) -> Iterator[bytes]:
         """Frames that go out with the status line, before anything is known of the answer."""
@@ -97,7 +102,7 @@ class StreamedAnswer:
         self._requests = requests
         self._writer = writer
         self._settings = settings
-        self._headers = [*_HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
+        self._headers = [*STREAM_HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request.
@@ -118,9 +123,9 @@ class StreamedAnswer:
         event: Event | None = None
         with anyio.move_on_after(self._settings.header_wait_seconds) as wait:
             event = await events.next()
-        body = _Body(send)
+        body = StreamBody(send)
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-        async with body.kept_alive(self._settings.keep_alive_seconds):
+        async with body.kept_alive(self._settings.keep_alive_seconds, self._writer.keep_alive):
             try:
                 opening = b"".join(self._writer.opening())
                 if wait.cancelled_caught or opening:
@@ -141,53 +146,6 @@ class StreamedAnswer:
                 bug = LimelightError("The server failed while it wrote this answer")
                 ending = b"".join(self._writer.failure(error_body(bug, scope)))
         await body.write(ending, more=False)
-
-
-class _Body:
-    """Writes the body of one response, and comments when it has been quiet for too long."""
-
-    __slots__ = ("_busy", "_last_written", "_send")
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._busy = False
-        self._last_written = time.monotonic()
-
-    @property
-    def quiet_seconds(self) -> float:
-        """Since the last part went out."""
-        return time.monotonic() - self._last_written
-
-    async def write(self, body: bytes, *, more: bool = True) -> None:
-        """Send a part; it may wait for a client that reads slowly."""
-        self._busy = True
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
-        self._busy = False
-        self._last_written = time.monotonic()
-
-    @asynccontextmanager
-    async def kept_alive(self, seconds: float | None) -> AsyncIterator[None]:
-        """Inside the block a comment goes out whenever nothing has for `seconds`; None: never.
-
-        One task that sleeps through: a timer for each event would cost more than the event.
-        """
-        if seconds is None:
-            yield
-            return
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_alive, seconds)
-            yield
-            tasks.cancel_scope.cancel()
-
-    async def _keep_alive(self, seconds: float) -> None:
-        while True:
-            quiet = self.quiet_seconds
-            if quiet < seconds:
-                await anyio.sleep(seconds - quiet)
-            elif self._busy:
-                await anyio.sleep(seconds)
-            else:
-                await self.write(KEEP_ALIVE)
 
 
 def pieces(delta: Delta) -> Iterator[tuple[str, tuple[TokenLogprob, ...] | None]]:

@@ -230,6 +230,8 @@ def test_a_delta_with_nothing_new_has_no_pieces():
 @pytest.mark.anyio
 async def test_a_bug_after_the_headers_ends_the_stream_with_one_error_frame(monkeypatch):
     class BrokenWriter:
+        keep_alive = KEEP_ALIVE
+
         def frames(self, event):
             raise ZeroDivisionError("secret detail")
 

@@ -1,0 +1,78 @@
+"""Work of the layers above that must outlive whoever began it: tasks of the engine, which end with it at the latest."""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio.abc import TaskGroup
+
+logger = logging.getLogger(__name__)
+
+
+class BackgroundTask:
+    """One piece of work, running or ended."""
+
+    __slots__ = ("_ended", "_scope", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._scope = anyio.CancelScope()
+        self._ended = asyncio.Event()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self._ended.is_set()
+
+    def cancel(self) -> None:
+        """Cancel the work; it ends when it has cleaned up. Idempotent, never waits."""
+        self._scope.cancel()
+
+    async def wait(self) -> None:
+        """Until it has ended. Cancelling the wait leaves the work alone."""
+        await self._ended.wait()
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do the work. What it raises is logged: nobody else may suffer from it."""
+        try:
+            with self._scope:
+                await work()
+        except Exception:
+            logger.exception("%s failed", self.name)
+        finally:
+            self._ended.set()
+
+
+class BackgroundTasks:
+    """All work in the background of one engine; each piece is a task of `group` and is cancelled with it."""
+
+    def __init__(self, group: TaskGroup) -> None:
+        self._group = group
+        self._tasks: set[BackgroundTask] = set()
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Callable[[], Awaitable[None]], name: str) -> BackgroundTask:
+        """Begin `work`; `name` is for the log."""
+        task = BackgroundTask(name)
+        self._tasks.add(task)
+        # An empty context: the task must not keep the caller's context variables (spans, sessions) alive.
+        contextvars.Context().run(self._group.start_soon, self._run, task, work)
+        return task
+
+    async def wait_until_empty(self) -> None:
+        """Until nothing is running."""
+        while self._tasks:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _run(self, task: BackgroundTask, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task.run(work)
+        finally:
+            self._tasks.remove(task)
+            self._changed.set()

@@ -1,0 +1,158 @@
+"""A stream that does not depend on its reader: its frames are made in the background and kept for whoever reads them.
+
+The engine owns the task, so it ends when the stream ends, when somebody cancels it, when its last reader has been away
+for too long, or with the engine; in every case the log ends with the endpoint's own terminal frame.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+
+from limelight.engine import BackgroundTask, Engine
+from limelight.errors import EngineNotRunning, LimelightError, RequestCancelled
+from limelight.generation import GenerationRequest
+from limelight.http.errors import error_body, log_failure
+from limelight.http.frame_log import FrameLog
+from limelight.http.request_id import only_request_id, request_id
+from limelight.http.sse import FrameWriter
+from limelight.http.streams import Event, Events, open_streams, read_together
+
+logger = logging.getLogger(__name__)
+
+
+class Recording:
+    """One recorded stream.
+
+    Args:
+        log: empty; where the frames go.
+        scope: of the HTTP request that asked for it; its id is all that is kept.
+        header_wait_seconds: an error before the first event and within this time is an error of the whole answer.
+        grace_seconds: it is cancelled when it has had readers and then none for so long; None: never.
+        ended: called once, when the log is closed.
+
+    Attributes:
+        log: what readers read. Each frame is one part that the writer yielded, so frame numbers are event numbers.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Sequence[GenerationRequest],
+        writer: FrameWriter,
+        log: FrameLog,
+        scope: Any,
+        *,
+        header_wait_seconds: float,
+        grace_seconds: float | None = None,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        self.log = log
+        self._engine = engine
+        self._requests = requests
+        self._writer = writer
+        self._scope = only_request_id(scope)
+        self._header_wait_seconds = header_wait_seconds
+        self._grace_seconds = grace_seconds
+        self._grace: asyncio.TimerHandle | None = None
+        self._ended = ended
+        self._num_readers = 0
+        self._begun = asyncio.Event()
+        self._refusal: LimelightError | None = None
+        self._cancelled_by: LimelightError | None = None
+        self._task: BackgroundTask | None = None
+
+    def start(self) -> None:
+        """Begin to record.
+
+        Raises:
+            EngineNotRunning, EngineFailed: there is nothing that could serve it.
+        """
+        self._task = self._engine.run_in_background(self._run, f"the stream of request {request_id(self._scope)}")
+
+    async def begun(self) -> None:
+        """Until it is certain that there will be frames: from then on every error is a frame of its own.
+
+        Raises:
+            LimelightError: the requests failed before that; there are no frames.
+        """
+        await self._begun.wait()
+        if self._refusal is not None:
+            raise self._refusal.again()
+
+    async def wait(self) -> None:
+        """Until it has ended."""
+        assert self._task is not None, "it has been started"
+        await self._task.wait()
+
+    def cancel(self, reason: LimelightError | None = None) -> None:
+        """Abort the requests; readers find `reason` in the terminal frame. Idempotent, never waits."""
+        assert self._task is not None, "it has been started"
+        if self._cancelled_by is None:
+            self._cancelled_by = reason or RequestCancelled("The stream was cancelled")
+        self._task.cancel()
+
+    @contextmanager
+    def reader(self) -> Iterator[None]:
+        """Count as a reader inside the block; when the last one leaves, the grace time begins."""
+        self._num_readers += 1
+        self._stop_grace()
+        try:
+            yield
+        finally:
+            self._num_readers -= 1
+            if self._num_readers == 0 and not self.log.closed and self._grace_seconds is not None:
+                loop = asyncio.get_running_loop()
+                self._grace = loop.call_later(self._grace_seconds, self._abandon, self._grace_seconds)
+
+    def _abandon(self, seconds: float) -> None:
+        self.cancel(RequestCancelled(f"The stream was aborted because nobody had read it for {seconds:g} seconds"))
+
+    def _stop_grace(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    async def _run(self) -> None:
+        try:
+            async with open_streams(self._engine, self._requests) as streams, read_together(streams) as events:
+                await self._record(events)
+        except LimelightError as error:
+            if self._begun.is_set():  # else whoever asked hears of it
+                log_failure(error, self._scope)
+            self._fail(error)
+        except Exception:
+            logger.exception("request %s failed while it was recorded", request_id(self._scope))
+            self._fail(LimelightError("The server failed while it wrote this answer"))
+        except anyio.get_cancelled_exc_class():
+            stopped = self._engine.failure or EngineNotRunning("the engine was stopped")
+            self._fail(self._cancelled_by or stopped)
+            raise
+        finally:
+            self._stop_grace()
+            self.log.close()
+            self._begun.set()
+            if self._ended is not None:
+                self._ended()
+
+    async def _record(self, events: Events) -> None:
+        event: Event | None = None
+        with anyio.move_on_after(self._header_wait_seconds) as wait:
+            event = await events.next()
+        self.log.append(self._writer.opening())
+        self._begun.set()
+        if wait.cancelled_caught:
+            event = await events.next()
+        while event is not None:
+            self.log.append(self._writer.frames(event))
+            event = await events.next()
+        self.log.append(self._writer.ending())
+
+    def _fail(self, error: LimelightError) -> None:
+        if self._begun.is_set():
+            self.log.append(self._writer.failure(error_body(error, self._scope)))
+        else:
+            self._refusal = error

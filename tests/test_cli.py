@@ -79,7 +79,7 @@ class Process:
     def get(self, path: str, headers: Mapping[str, str] = {}) -> tuple[int, bytes]:
         request = urllib.request.Request(f"{self.url}{path}", headers=dict(headers))
         try:
-            with urllib.request.urlopen(request, timeout=20) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
@@ -88,7 +88,7 @@ class Process:
     def stream(self, **body: object) -> Iterator[http.client.HTTPResponse]:
         """A streamed completion whose headers have come."""
         whole = {"model": "scripted", "prompt": "abc", "stream": True, **body}
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request("POST", "/v1/completions", json.dumps(whole), {"content-type": "application/json"})
             with connection.getresponse() as response:
                 assert response.status == 200
@@ -99,7 +99,7 @@ class Process:
 
     def end(self) -> tuple[int, str]:
         """Exit code and standard error."""
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors
 
 
@@ -314,7 +314,7 @@ def test_a_busy_port_is_one_line_that_names_the_option() -> None:
 
 def test_while_the_model_loads_nobody_is_kept_waiting() -> None:
     with bind("127.0.0.1", 0) as listener, pytest.raises(ConnectionRefusedError):
-        socket.create_connection(listener.getsockname(), timeout=5)
+        socket.create_connection(listener.getsockname(), timeout=60)
 
 
 # ---- serve
@@ -377,7 +377,7 @@ def test_a_signal_lets_running_streams_finish_and_accepts_nobody_else() -> None:
             server.signal(signal.SIGTERM)
             rest = stream.read()
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", server.port), timeout=5)
+            socket.create_connection(("127.0.0.1", server.port), timeout=60)
         code, errors = server.end()
     assert rest.endswith(b"data: [DONE]\n\n")
     assert b'"length"' in rest
@@ -434,7 +434,7 @@ def test_a_server_whose_engine_has_failed_ends_with_1() -> None:
             json.dumps({"model": "scripted", "prompt": "a"}).encode(),
             {"content-type": "application/json"},
         )
-        with pytest.raises(urllib.error.HTTPError) as answer, urllib.request.urlopen(request, timeout=20):
+        with pytest.raises(urllib.error.HTTPError) as answer, urllib.request.urlopen(request, timeout=60):
             pass
         assert answer.value.code == 500
         assert b"engine_failed" in answer.value.read()
@@ -501,7 +501,7 @@ def test_generate_ends_quietly_when_its_reader_has_gone() -> None:
         assert process.stdout.read(3)
         process.stdout.close()
         errors = process.stderr.read()
-        assert process.wait(timeout=20) == 141
+        assert process.wait(timeout=60) == 141
     assert errors == b"script\n"
 
 
@@ -528,7 +528,7 @@ def test_an_interrupt_stops_generate_with_130_and_no_traceback() -> None:
         assert process.stdout is not None
         assert process.stdout.read(3)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Traceback" not in errors
 
@@ -572,7 +572,7 @@ def test_an_interrupt_stops_the_answer_and_the_chat_goes_on() -> None:
         process.stdin.write(b"/help\n/exit\n")
         process.stdin.close()
         output = process.stdout.read()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
     assert b" (stopped)\n" in output
     assert b"/reset" in output
 

@@ -320,7 +320,7 @@ async def test_stopping_the_engine_ends_a_load_and_an_unload_that_wait(folder):
         group.start_soon(failing, engine.load_adapter, "two", folder)
         await turns()
         group.start_soon(engine.stop)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while len(errors) < 2:
                 await anyio.lowlevel.checkpoint()
         gate.opened.set()

@@ -138,7 +138,7 @@ async def simulate(seed, depth, alone):
         enable_prefix_caching=chance.random() < 0.8,
     )
     ended, clients, preempted = [], [], False
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with engine:
             for _ in range(20 if crowded else chance.randrange(5, 25)):
                 clients.append(asyncio.create_task(client(engine, alone, chance, ended)))

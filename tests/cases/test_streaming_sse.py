@@ -178,7 +178,7 @@ async def test_an_invalid_value_is_the_same_400_streamed_or_not(path, body):
         for fields in bad:
             bodies = []
             for stream in (False, True):
-                with anyio.fail_after(1):
+                with anyio.fail_after(60):
                     response = await client.post(path, json=body(stream=stream) | fields)
                 bodies.append({**error_of(response, 400), "request_id": None})
             assert bodies[0] == bodies[1]
@@ -257,7 +257,7 @@ async def idle_proxy(port, idle_seconds):
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("keep_alive_seconds", [0.1, None])
+@pytest.mark.parametrize("keep_alive_seconds", [0.05, None])
 async def test_a_long_prefill_outlives_a_proxy_that_closes_idle_connections_unless_pings_are_off(keep_alive_seconds):
     gate = Gate()
     engine = scripted_engine("late", before_step=gate)
@@ -266,7 +266,7 @@ async def test_a_long_prefill_outlives_a_proxy_that_closes_idle_connections_unle
     async with (
         engine,
         running_server(create_app(engine, settings=settings)) as port,
-        idle_proxy(port, 0.6) as proxy,
+        idle_proxy(port, 1.5) as proxy,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{proxy}", trust_env=False) as client,
     ):
         try:
@@ -274,7 +274,7 @@ async def test_a_long_prefill_outlives_a_proxy_that_closes_idle_connections_unle
                 assert response.status_code == 200
                 async for data in response.aiter_raw():
                     received += data
-                    if received.count(KEEP_ALIVE) == 15:
+                    if received.count(KEEP_ALIVE) == 45:
                         gate.open()
         except httpx.RemoteProtocolError:
             assert keep_alive_seconds is None, "cut although there were pings"
@@ -283,5 +283,5 @@ async def test_a_long_prefill_outlives_a_proxy_that_closes_idle_connections_unle
             await until(lambda: idle(engine))
             return
     assert keep_alive_seconds is not None, "the proxy should have cut a silent stream"
-    assert received.startswith(KEEP_ALIVE * 15)
+    assert received.startswith(KEEP_ALIVE * 45)
     assert "".join(map(text_of, by_choice(frames(received))[0])) == "late"

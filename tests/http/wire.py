@@ -69,7 +69,7 @@ async def exchange(port: int, head: bytes, blocks: Sequence[bytes] = ()) -> byte
         for block in blocks:
             await stream.send(block)
         received = b""
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while True:
                 try:
                     received += await stream.receive()

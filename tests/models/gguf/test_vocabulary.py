@@ -3,7 +3,7 @@
 import importlib.util
 import random
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import pytest
@@ -252,9 +252,9 @@ def default_vocabulary(default_model: Path) -> TokenizersVocabulary:
     from limelight.models.gguf.file import GgufFile
 
     metadata = GgufFile(default_model).metadata
-    started = perf_counter()
+    started = process_time()
     vocabulary = vocabulary_from_gguf(metadata)
-    assert perf_counter() - started < 2.0  # 0.15 s on an idle core; the rest is room for a busy machine
+    assert process_time() - started < 3.0  # 0.15 s on an idle core; the rest is room for slow machines
     return vocabulary
 
 

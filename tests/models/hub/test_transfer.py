@@ -206,7 +206,7 @@ def test_a_wait_for_another_process_ends_when_it_is_told_to(transfer: Transfer) 
         thread = threading.Thread(target=fetch)
         thread.start()
         transfer.stop.set()
-        assert ended.wait(5)
+        assert ended.wait(60)
         thread.join()
     transfer.stop.clear()
     assert transfer.run() == CONTENT

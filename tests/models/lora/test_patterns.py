@@ -35,9 +35,9 @@ def test_what_is_no_expression_is_refused(expression: str) -> None:
 
 def test_the_worst_expression_that_passes_is_quick() -> None:
     pattern = safe_pattern(".*" * 6 + "!", "here")
-    started = time.perf_counter()
+    started = time.thread_time()  # of the processor: other programs of the machine do not count
     assert pattern.fullmatch("model.layers.31.self_attn.q_proj") is None
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
 
 
 def test_what_may_stand_for_a_module() -> None:

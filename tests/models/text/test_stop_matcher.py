@@ -1,7 +1,7 @@
 """Stop strings: the answer depends on the whole text alone, and text is held back no longer than it must be."""
 
 from collections.abc import Sequence
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import example, given, settings
@@ -126,10 +126,16 @@ def test_cost_grows_linearly_with_long_stop_strings_and_outputs() -> None:
     stops = tuple("a" * 1000 + end for end in "bcde")
     seconds = {}
     for num_pieces in (500, 4000):
-        matcher = StopMatcher(stops, include_stop=False)
-        started = perf_counter()
-        text = "".join(matcher.feed("aaaa") for _ in range(num_pieces)) + matcher.flush()
-        seconds[num_pieces] = perf_counter() - started
-        assert text == "aaaa" * num_pieces
+        seconds[num_pieces] = min(_seconds_of_the_processor(stops, num_pieces) for _ in range(3))
 
     assert seconds[4000] < 8 * 4 * seconds[500]
+
+
+def _seconds_of_the_processor(stops: tuple[str, ...], num_pieces: int) -> float:
+    """What matching took, without what other programs of the machine did meanwhile."""
+    matcher = StopMatcher(stops, include_stop=False)
+    started = thread_time()
+    text = "".join(matcher.feed("aaaa") for _ in range(num_pieces)) + matcher.flush()
+    seconds = thread_time() - started
+    assert text == "aaaa" * num_pieces
+    return seconds

@@ -289,22 +289,29 @@ class ScriptedExecutor:
         """One token, and more while they agree with the chunk's guesses."""
         end = chunk.start + chunk.num_tokens
         guesses = chunk.token_ids[-chunk.num_drafts :] if chunk.num_drafts and chunk.token_ids else ()
-        drawn = [self._draw(chunk.seat, end - len(guesses), _allowed(mask, 0))]
+        drawn = [self._draw(chunk.seat, end - len(guesses), mask, 0)]
         for number, guess in enumerate(guesses, start=1):
             if drawn[-1].token_ids != (guess,):
                 break
-            drawn.append(self._draw(chunk.seat, end - len(guesses) + number, _allowed(mask, number)))
+            drawn.append(self._draw(chunk.seat, end - len(guesses) + number, mask, number))
+        if drawn[-1].failure is not None:
+            return drawn[-1]
         logprobs = [entry for sampled in drawn for entry in sampled.logprobs or ()]
         return Sampled(tuple(sampled.token_ids[0] for sampled in drawn), tuple(logprobs) or None)
 
-    def _draw(self, seat_number: int, position: int, allowed: Sequence[int]) -> Sampled:
+    def _draw(self, seat_number: int, position: int, mask: bytes | None, row: int) -> Sampled:
         seat = self._seats[seat_number]
         forced = self._forced(seat.sampling)
         token_id = self._script(Turn(seat, position, self._read)) if forced is None else forced
-        if token_id in seat.sampling.blocked_token_ids and position < seat.sampling.blocked_below_position:
+        blocked = seat.sampling.blocked_token_ids if position < seat.sampling.blocked_below_position else ()
+        if token_id in blocked:
             token_id = ord("_")
-        if token_id not in allowed:
-            token_id = allowed[0]
+        if mask is not None:
+            allowed = [allowed_id for allowed_id in _allowed(mask, row) if allowed_id not in blocked]
+            if not allowed:
+                return Sampled((), failure="the mask allows no token that may be drawn")
+            if token_id not in allowed:
+                token_id = allowed[0]
         seat.last_token = token_id
         num_logprobs = seat.sampling.num_logprobs
         if num_logprobs is None:
@@ -396,10 +403,8 @@ def _answer(answer: str | bytes) -> Callable[[Turn], int]:
     return lambda turn: token_ids[min(turn.number, len(token_ids) - 1)]
 
 
-def _allowed(mask: bytes | None, row: int) -> Sequence[int]:
+def _allowed(mask: bytes, row: int) -> Sequence[int]:
     """Tokens that row number `row` of a masked chunk may draw."""
-    if mask is None:
-        return range(VOCAB_SIZE)
     bits = int.from_bytes(mask[row * MASK_BYTES : (row + 1) * MASK_BYTES], "little")
     return [token_id for token_id in range(VOCAB_SIZE) if bits >> token_id & 1]
 

@@ -204,12 +204,15 @@ class SampledTokens(msgspec.Struct, frozen=True, kw_only=True):
         token_ids: [sampled] int64.
         logprobs: [sampled] float32 of the drawn token under the raw logits, or None.
         top_token_ids, top_logprobs: [sampled, num_logprobs] best first, or None.
+        best_scores: [sampled] float32, the largest logit after penalties, bias and masks, of a batch with masks; minus
+            infinity if the row has no token to draw.
     """
 
     token_ids: Tensor
     logprobs: Tensor | None
     top_token_ids: Tensor | None
     top_logprobs: Tensor | None
+    best_scores: Tensor | None = None
 
 
 class Kernels(Protocol):

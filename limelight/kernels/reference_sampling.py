@@ -16,7 +16,7 @@ NUCLEUS_CANDIDATES = 512
 
 def sample(logits: Tensor, batch: SamplingBatch) -> SampledTokens:
     """See `Kernels.sample`."""
-    logprobs = top_logprobs = top_token_ids = None
+    logprobs = top_logprobs = top_token_ids = best_scores = None
     if batch.num_logprobs is not None:
         logprobs = logits.log_softmax(-1)
         top_logprobs, top_token_ids = logprobs.topk(min(batch.num_logprobs, logits.shape[1]), dim=-1)
@@ -26,7 +26,7 @@ def sample(logits: Tensor, batch: SamplingBatch) -> SampledTokens:
     if batch.bias_rows.numel():
         logits.index_put_((batch.bias_rows, batch.bias_token_ids), batch.bias_values, accumulate=True)
     if batch.allowed is not None:
-        logits.masked_fill_(~batch.allowed, -torch.inf)
+        best_scores = logits.masked_fill_(~batch.allowed, -torch.inf).amax(-1)
 
     random = (batch.temperature > 0).nonzero().squeeze(1)
     if random.numel() == 0:
@@ -38,7 +38,13 @@ def sample(logits: Tensor, batch: SamplingBatch) -> SampledTokens:
         token_ids[random] = _draw(logits.index_select(0, random), batch, random)
 
     drawn = None if logprobs is None else logprobs.gather(1, token_ids.unsqueeze(1)).squeeze(1)
-    return SampledTokens(token_ids=token_ids, logprobs=drawn, top_token_ids=top_token_ids, top_logprobs=top_logprobs)
+    return SampledTokens(
+        token_ids=token_ids,
+        logprobs=drawn,
+        top_token_ids=top_token_ids,
+        top_logprobs=top_logprobs,
+        best_scores=best_scores,
+    )
 
 
 def _penalise(logits: Tensor, batch: SamplingBatch, prompt_mask: Tensor, output_counts: Tensor) -> None:

@@ -16,6 +16,14 @@ def not_finite(step_number: int, best_logits: list[float]) -> str:
     )
 
 
+def nothing_allowed(step_number: int) -> str:
+    """Why a masked chunk is lost that has a row without a token to draw."""
+    return (
+        f"none of the tokens that may come next can be drawn in step {step_number}: what constrains the output allows "
+        "none, or only such as other settings of the request rule out (min_tokens rules out the end)"
+    )
+
+
 def settings_of(settings: Sequence[SeatSampling | None], seat: int) -> SeatSampling:
     """Those of an occupied seat.
 

@@ -32,7 +32,9 @@ class RecordableModel(Protocol):
 
 
 class RecordedPass(NamedTuple):
-    """A pass as it is replayed, and where it leaves what it draws."""
+    """A pass as it is replayed, and where it leaves what it draws. The program's second part draws, the first does the
+    rest: masks may come between the two.
+    """
 
     program: Program
     sampled: SampledBuffers
@@ -78,4 +80,6 @@ def record_operations(
         sampled_adapters=None if adapters is None else adapters.sampled_rows,
     )
     expand(kernels.recorder, buffers)
-    return kernels.sample(model.forward(batch, kv), sampling)
+    logits = model.forward(batch, kv)
+    kernels.recorder.split()
+    return kernels.sample(logits, sampling)

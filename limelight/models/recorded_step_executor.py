@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,12 @@ from limelight.kernels.cpu.kernels import CpuKernels
 from limelight.kernels.cpu.sampling import SampledBuffers, SamplingBuffers
 from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
 from limelight.kernels.cpu.threads import ThreadPool
-from limelight.models.drawing import not_finite
+from limelight.models.drawing import not_finite, nothing_allowed
 from limelight.models.lora.recorded_adapters import RecordedAdapters
 from limelight.models.recorded_pass import RecordableModel, RecordedPass, record_pass
 from limelight.models.recorded_sampling import RecordedSamplingSeats
 from limelight.models.recorded_seats import RecordedSeats
+from limelight.models.token_masks import check_mask, mask_bytes
 from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, Step, StepResult, TokenMasks
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def most_sampled(max_num_batched_tokens: int, num_seats: int, num_speculative_to
 class RecordedStepExecutor:
     """See `StepExecutor`. Owns weights, KV pool, seats, the recorded passes and their threads.
 
-    `submit` runs the step to its end.
+    `submit` runs the step to its end, or to its logits where chunks are masked: `put_masks` then draws.
 
     Attributes:
         library: the compiled kernels.
@@ -79,7 +81,7 @@ class RecordedStepExecutor:
         self._vocab_size = vocab_size
         self._buffers = StepBuffers(limits)
         self._seats = RecordedSeats(self._buffers, vocab_size)
-        sampling = SamplingBuffers(self._buffers, vocab_size)
+        self._sampling_buffers = sampling = SamplingBuffers(self._buffers, vocab_size)
         self._sampling = RecordedSamplingSeats(sampling)
         self._adapters = adapters
         self._recorded_adapters = RecordedAdapters(model.adaptable, kernels, limits, max_adapters, max_adapter_rank)
@@ -88,6 +90,7 @@ class RecordedStepExecutor:
         self._plain: RecordedPass | None = self._record(None)
         self._adapted: RecordedPass | None = None  # recorded when the first adapter runs
         self._pool = ThreadPool(kernels.library, num_threads)
+        self._undrawn: _Undrawn | None = None
 
     def submit(self, step: Step) -> Callable[[], StepResult]:
         """Apply the step's deltas, run it, and return a function that gives its result.
@@ -97,26 +100,37 @@ class RecordedStepExecutor:
             MemoryError: the threads' working memory cannot be had.
             RuntimeError: `close` has been called.
         """
-        if any(chunk.masked for chunk in step.chunks):
-            raise ValueError(f"step {step.number} has masked chunks, which the kernels in C do not draw")
+        self._undrawn = None
         self._apply_deltas(step)
         if not step.chunks:
             return tuple
         drawing = [chunk for chunk in step.chunks if chunk.sample]
         wanted = [self._sampling.settings(chunk.seat).num_logprobs for chunk in drawing]
         recorded = self._prepare(step)
+        if any(chunk.masked for chunk in drawing):
+            recorded.program.run_first_part(self._pool)
+            self._undrawn = undrawn = _Undrawn(step, recorded, drawing, wanted)
+            return undrawn.read
         recorded.program.run(self._pool)
-        drawn = iter(self._read(step.number, recorded.sampled, drawing, wanted))
-        result = tuple([next(drawn) if chunk.sample else None for chunk in step.chunks])
+        result = self._read(step, recorded.sampled, drawing, wanted)
         return lambda: result
 
     def put_masks(self, step_number: int, masks: TokenMasks) -> None:
-        """No step waits for masks.
+        """Draw the tokens of the last step.
 
         Raises:
-            ValueError: always.
+            ValueError: a mask has the wrong size, or no such step waits for masks.
+            MemoryError: the threads' working memory cannot be had.
         """
-        raise ValueError(f"step {step_number} does not wait for masks")
+        undrawn, self._undrawn = self._undrawn, None
+        if undrawn is None or undrawn.step.number != step_number:
+            raise ValueError(f"step {step_number} does not wait for masks")
+        try:
+            self._write_masks(undrawn.step.chunks, masks)
+            undrawn.recorded.program.run_second_part(self._pool)
+        finally:
+            self._sampling_buffers.allow_all()
+        undrawn.result = self._read(undrawn.step, undrawn.recorded.sampled, undrawn.drawing, undrawn.wanted)
 
     def profile(self, step: Step) -> list[tuple[str, float]]:
         """Run a step, one operation after the other; name of each, and the seconds that it took. Nothing is drawn from
@@ -130,7 +144,7 @@ class RecordedStepExecutor:
 
     def close(self) -> None:
         """Let go of weights, pages and threads."""
-        self._record = self._plain = self._adapted = None
+        self._record = self._plain = self._adapted = self._undrawn = None
         self._adapters = {}
         self._pool.close()
 
@@ -156,13 +170,33 @@ class RecordedStepExecutor:
             self._plain = self._record(None, adapted.program.memory)
         return adapted
 
+    def _write_masks(self, chunks: Sequence[Chunk], masks: TokenMasks) -> None:
+        row_bytes, row = mask_bytes(self._vocab_size), 0
+        for number, chunk in enumerate(chunks):
+            if not chunk.sample:
+                continue
+            num_rows = chunk.num_drafts + 1
+            mask = masks.get(number) if chunk.masked else None
+            if mask is not None:
+                check_mask(number, mask, num_rows * row_bytes)
+                self._sampling_buffers.allow(row, num_rows, mask)
+            row += num_rows
+
     def _read(
+        self, step: Step, drawn: SampledBuffers, drawing: Sequence[Chunk], wanted: Sequence[int | None]
+    ) -> StepResult:
+        """What the chunks drew, in the order of the step's."""
+        sampled = iter(self._read_drawing(step.number, drawn, drawing, wanted))
+        return tuple([next(sampled) if chunk.sample else None for chunk in step.chunks])
+
+    def _read_drawing(
         self, step_number: int, drawn: SampledBuffers, chunks: Sequence[Chunk], wanted: Sequence[int | None]
     ) -> list[Sampled]:
         """What the chunks drew; the last token of each goes to its seat.
 
         Guesses count as far as they agree with what was drawn. A chunk with a row whose logits are not finite is a
-        failure of its own: an adapter with enormous weights is no matter of the other rows.
+        failure of its own: an adapter with enormous weights is no matter of the other rows. So is a masked one that has
+        a row without a token to draw.
         """
         num_rows = self._buffers.counts[2]
         token_ids = drawn.token_ids[:num_rows].tolist()
@@ -178,6 +212,8 @@ class RecordedStepExecutor:
             if not all(map(math.isfinite, best_logits[first:end])):
                 failure = not_finite(step_number, best_logits[first:end])
                 sampled.append(Sampled((), failure=failure))
+            elif chunk.masked and -math.inf in drawn.best_scores[first:end]:
+                sampled.append(Sampled((), failure=nothing_allowed(step_number)))
             elif num_logprobs is None:
                 sampled.append(Sampled(tuple(token_ids[first:end])))
             else:
@@ -197,6 +233,22 @@ class RecordedStepExecutor:
         for taken in step.taken:
             self._sampling.take(taken)
             self._seats.take(taken)
+
+
+@dataclass(slots=True)
+class _Undrawn:
+    """A step whose masks have not come, or had not when it was submitted."""
+
+    step: Step
+    recorded: RecordedPass
+    drawing: Sequence[Chunk]
+    wanted: Sequence[int | None]
+    result: StepResult | None = None
+
+    def read(self) -> StepResult:
+        if self.result is None:
+            raise RuntimeError(f"step {self.step.number} was given up while its masks were missing")
+        return self.result
 
 
 def _logprobs(drawn: SampledBuffers, row: int, num_best: int) -> SampledLogprobs:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from limelight.kernels.interface import Kernels, SampledTokens
-from limelight.models.drawing import not_finite
+from limelight.models.drawing import not_finite, nothing_allowed
 from limelight.models.sampling_seats import SamplingSeats
 from limelight.models.seats import Seats
 from limelight.step import Chunk, Sampled, SampledLogprobs
@@ -28,6 +28,7 @@ class Drawn:
 
     Attributes:
         num_rows: per sampling chunk, the rows that it draws from: one, and one more per guess.
+        masked: per sampling chunk, whether it has masks.
         num_accepted: [chunks] int64, leading guesses that agree with what was drawn; None if there were no guesses.
         num_logprobs: per sampling chunk, what its seat asked for.
         best_logits: [sampled], the largest logit of each row as the model gave it.
@@ -36,6 +37,7 @@ class Drawn:
     step_number: int
     tokens: SampledTokens
     num_rows: tuple[int, ...]
+    masked: tuple[bool, ...]
     num_accepted: Tensor | None
     num_logprobs: tuple[int | None, ...]
     best_logits: Tensor
@@ -44,17 +46,26 @@ class Drawn:
         """Wait for the device and bring the rows to the host, in chunk order.
 
         A chunk with a row whose logits are NaN or infinite is a failure of its own: an adapter with enormous weights,
-        or a prompt that overflows a narrow dtype, is no matter of the other rows.
+        or a prompt that overflows a narrow dtype, is no matter of the other rows. So is a masked one that has a row
+        without a token to draw.
         """
         best_logits = self.best_logits.tolist()
         token_ids = self.tokens.token_ids.tolist()
         accepted = [0] * len(self.num_rows) if self.num_accepted is None else self.num_accepted.tolist()
+        best_scores = best_logits if self.tokens.best_scores is None else self.tokens.best_scores.tolist()
         logprobs = self._logprobs()
         sampled, first = [], 0
-        for num_rows, num_right, wanted in zip(self.num_rows, accepted, self.num_logprobs, strict=True):
+        for num_rows, masked, num_right, wanted in zip(
+            self.num_rows, self.masked, accepted, self.num_logprobs, strict=True
+        ):
             end = first + num_right + 1
+            failure = None
             if not all(map(math.isfinite, best_logits[first:end])):
-                sampled.append(Sampled((), failure=not_finite(self.step_number, best_logits[first:end])))
+                failure = not_finite(self.step_number, best_logits[first:end])
+            elif masked and -math.inf in best_scores[first:end]:
+                failure = nothing_allowed(self.step_number)
+            if failure is not None:
+                sampled.append(Sampled((), failure=failure))
                 first += num_rows
                 continue
             kept = None if wanted is None or logprobs is None else [_cut(row, wanted) for row in logprobs[first:end]]
@@ -114,6 +125,7 @@ class Sampler:
             step_number=step_number,
             tokens=tokens,
             num_rows=tuple(chunk.num_drafts + 1 for chunk in chunks),
+            masked=tuple(chunk.masked for chunk in chunks),
             num_accepted=num_accepted,
             num_logprobs=tuple(self._settings.settings(seat).num_logprobs for seat in seats),
             best_logits=best_logits,

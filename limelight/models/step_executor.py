@@ -83,9 +83,9 @@ class TorchStepExecutor:
         undrawn, self._undrawn = self._undrawn, None
         if undrawn is None or undrawn.step.number != step_number:
             raise ValueError(f"step {step_number} does not wait for masks")
-        allowed = allowed_tokens(undrawn.step.chunks, masks, self._vocab_size).to(self._kernels.device)
+        allowed = torch.from_numpy(allowed_tokens(undrawn.step.chunks, masks, self._vocab_size))
         sampling = [chunk for chunk in undrawn.step.chunks if chunk.sample]
-        undrawn.drawn = self._sampler.draw(step_number, undrawn.logits, sampling, allowed)
+        undrawn.drawn = self._sampler.draw(step_number, undrawn.logits, sampling, allowed.to(self._kernels.device))
 
     def close(self) -> None:
         """Let go of weights and pages."""

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from limelight.step import Chunk, TokenMasks
 
@@ -16,8 +15,8 @@ def mask_bytes(vocab_size: int) -> int:
     return -(-vocab_size // (8 * WORD_BYTES)) * WORD_BYTES
 
 
-def allowed_tokens(chunks: Sequence[Chunk], masks: TokenMasks, vocab_size: int) -> Tensor:
-    """[sampled, vocab] bool, for all rows of a step that draw.
+def allowed_tokens(chunks: Sequence[Chunk], masks: TokenMasks, vocab_size: int) -> NDArray[np.bool_]:
+    """[sampled, vocab], for all rows of a step that draw.
 
     Raises:
         ValueError: a mask has another size than its rows need.
@@ -34,7 +33,7 @@ def allowed_tokens(chunks: Sequence[Chunk], masks: TokenMasks, vocab_size: int) 
         check_mask(number, mask, num_rows * width)
         bits = np.frombuffer(mask, np.uint8).reshape(num_rows, width)
         rows.append(np.unpackbits(bits, axis=1, count=vocab_size, bitorder="little").view(np.bool_))
-    return torch.from_numpy(np.concatenate(rows))
+    return np.concatenate(rows)
 
 
 def check_mask(number: int, mask: bytes, size: int) -> None:

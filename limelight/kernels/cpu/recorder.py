@@ -19,6 +19,7 @@ ALIGNMENT = 64
 NEW = Function("program_new", "")
 FREE = Function("program_free", "p")
 RUN = Function("program_run", "pp")
+RUN_PART = Function("program_run_part", "ppii")
 NUM_OPERATIONS = Function("program_num_operations", "p")
 OPERATION_NAME = Function("program_operation_name", "pi")
 PROFILE = Function("program_profile", "ppp")
@@ -71,6 +72,7 @@ class Program:
 
     Attributes:
         memory: where the values lie.
+        split: number of the operation at which the second part begins (`Recorder.split`).
         kept: what the operations point to; lives as long as the program does.
     """
 
@@ -82,6 +84,7 @@ class Program:
         """
         self.library = library
         self.memory = memory
+        self.split = 0
         self.kept: list[Any] = []
         self.handle = library.call_long(NEW)
         if not self.handle:
@@ -95,6 +98,26 @@ class Program:
             MemoryError: the working memory of the threads cannot be had.
         """
         if self.library.call(RUN, self.handle, pool.handle if pool else None):
+            raise MemoryError("the working memory of a step cannot be allocated")
+
+    def run_first_part(self, pool: ThreadPool | None = None) -> None:
+        """Run the operations before the split.
+
+        Raises:
+            MemoryError: as `run`.
+        """
+        self._run_part(pool, 0, self.split)
+
+    def run_second_part(self, pool: ThreadPool | None = None) -> None:
+        """Run those behind it; the values that the first part left must still be there.
+
+        Raises:
+            MemoryError: as `run`.
+        """
+        self._run_part(pool, self.split, self.library.call(NUM_OPERATIONS, self.handle))
+
+    def _run_part(self, pool: ThreadPool | None, first: int, end: int) -> None:
+        if self.library.call(RUN_PART, self.handle, pool.handle if pool else None, first, end):
             raise MemoryError("the working memory of a step cannot be allocated")
 
     def profile(self, pool: ThreadPool | None = None) -> list[tuple[str, float]]:
@@ -116,6 +139,7 @@ class Recorder:
     def __init__(self, library: Library) -> None:
         self.library = library
         self._operations: list[Operation] = []
+        self._num_first = 0
         self._results: list[Value] = []
         self._kept: list[Any] = []
 
@@ -128,6 +152,10 @@ class Recorder:
         operation = Operation(function, list(arguments))
         self._operations.append(operation)
         return operation
+
+    def split(self) -> None:
+        """Let the program's second part begin with the next operation: the two can be run one by one."""
+        self._num_first = len(self._operations)
 
     def can_quantize(self, value: Value, operation: Operation, argument: int) -> None:
         """Say that `operation`, which fills `value`, fills its quantised rows too if argument number `argument` (now
@@ -176,7 +204,9 @@ class Recorder:
         base = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
         program = Program(self.library, memory)
         program.kept += self._kept
-        for operation in self._operations:
+        for number, operation in enumerate(self._operations):
+            if number == self._num_first:
+                program.split = self.library.call(NUM_OPERATIONS, program.handle)
             arguments = [_bound(argument, places, base, program.kept) for argument in operation.arguments]
             if self.library.call(operation.function, program.handle, *arguments):
                 raise MemoryError("a program cannot be allocated")

@@ -13,7 +13,7 @@ from limelight.kernels.cpu.library import Function
 from limelight.kernels.cpu.recorder import Recorder, RowCount, Value
 from limelight.kernels.cpu.step_buffers import StepBuffers
 
-SAMPLE = Function("record_sample", "pppppppppppppppi")
+SAMPLE = Function("record_sample", "pppppppppppppppppi")
 ROW_BYTES = Function("sampling_row_bytes", "i")
 NUM_BLOCKS = Function("sampling_num_blocks", "i")
 MOST_LOGPROBS = 20
@@ -49,6 +49,7 @@ class SamplingBuffers:
     Attributes:
         step: says which rows draw, for which seats and positions.
         seats: SEAT [seats]. Pointers are set by the methods.
+        row_masks: uint64 [largest sampled], pointers (0: none) to the masks of the rows, set by the methods.
     """
 
     def __init__(self, step: StepBuffers, vocab_size: int) -> None:
@@ -56,6 +57,8 @@ class SamplingBuffers:
         self.vocab_size = vocab_size
         self.seats = np.zeros(step.limits.num_seats, SEAT)
         self.seats["num_logprobs"] = -1
+        self.row_masks = np.zeros(step.limits.num_sampled, np.uint64)
+        self._masks: list[bytes] = []
         self._lists: dict[int, list[NDArray[np.int32] | NDArray[np.float32]]] = {}
         self._counts: dict[int, tuple[NDArray[np.uint8], NDArray[np.int32]]] = {}
         self._unused_counts: list[tuple[NDArray[np.uint8], NDArray[np.int32]]] = []
@@ -94,6 +97,19 @@ class SamplingBuffers:
         entry = self.seats[seat : seat + 1]
         entry["prompt_mask"], entry["output_counts"] = mask.ctypes.data, counts.ctypes.data
 
+    def allow(self, first_row: int, num_rows: int, masks: bytes) -> None:
+        """Let rows draw only what their masks allow, which lie one after the other in `masks` (`TokenMasks` says how),
+        until `allow_all` is called.
+        """
+        self._masks.append(masks)
+        address, row_bytes = np.frombuffer(masks, np.uint8).ctypes.data, len(masks) // num_rows
+        self.row_masks[first_row : first_row + num_rows] = [address + row * row_bytes for row in range(num_rows)]
+
+    def allow_all(self) -> None:
+        """Let all rows draw any token."""
+        self.row_masks[:] = 0
+        self._masks.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class SampledBuffers:
@@ -102,6 +118,8 @@ class SampledBuffers:
     Attributes:
         token_ids: int32 [largest sampled].
         best_logits: float32 [largest sampled], the largest logit as the model gave it; NaN if one of the row is.
+        best_scores: float32 [largest sampled], the largest after penalties, biases and masks; minus infinity if the row
+            has no token to draw.
         logprobs: float32 [largest sampled] of the drawn tokens, of rows whose seats want log-probabilities.
         top_token_ids, top_logprobs: int32 and float32 [largest sampled, MOST_LOGPROBS], best first, of such rows; as
             many as the seat wants and the vocabulary has, the others hold anything.
@@ -109,6 +127,7 @@ class SampledBuffers:
 
     token_ids: NDArray[np.int32]
     best_logits: NDArray[np.float32]
+    best_scores: NDArray[np.float32]
     logprobs: NDArray[np.float32]
     top_token_ids: NDArray[np.int32]
     top_logprobs: NDArray[np.float32]
@@ -121,6 +140,7 @@ def sample(recorder: Recorder, logits: Value, batch: SamplingBuffers) -> Sampled
     sampled = SampledBuffers(
         token_ids=np.zeros(rows.largest, np.int32),
         best_logits=np.zeros(rows.largest, np.float32),
+        best_scores=np.zeros(rows.largest, np.float32),
         logprobs=np.zeros(rows.largest, np.float32),
         top_token_ids=np.zeros((rows.largest, MOST_LOGPROBS), np.int32),
         top_logprobs=np.zeros((rows.largest, MOST_LOGPROBS), np.float32),
@@ -130,6 +150,7 @@ def sample(recorder: Recorder, logits: Value, batch: SamplingBuffers) -> Sampled
         rows,
         batch.step.sample_seats,
         batch.step.sample_positions,
+        batch.row_masks,
         batch.seats,
         logits,
         recorder.value(rows, vocab_size),  # scores
@@ -138,6 +159,7 @@ def sample(recorder: Recorder, logits: Value, batch: SamplingBuffers) -> Sampled
         recorder.value(rows, 1),  # floors
         sampled.token_ids,
         sampled.best_logits,
+        sampled.best_scores,
         sampled.logprobs,
         sampled.top_token_ids,
         sampled.top_logprobs,

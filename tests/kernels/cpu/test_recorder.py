@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limelight.kernels.cpu.library import Function, Library
-from limelight.kernels.cpu.recorder import ALIGNMENT, Operation, Recorder, RowCount, Value, _places
+from limelight.kernels.cpu.recorder import ALIGNMENT, Operation, Recorder, RowCount, Value, _places, bound
 from tests.kernels.cpu.recorded import row_count, run_operation, run_recorded
 
 ADD_NORM = Function("record_add_norm", "pppppppif")
@@ -117,6 +117,26 @@ def test_who_makes_a_value_quantises_it_where_it_can(library: Library) -> None:
     used = 2 * 32 + 2 * 4 + 4 * 4
     np.testing.assert_array_equal(on_the_way[:, :used], by_itself[:, :used])
     assert on_the_way[:, :40].any()
+
+
+def test_a_program_runs_in_two_parts(library: Library) -> None:
+    rows, numbers, ones = row_count(2, largest=2), np.arange(16, dtype=np.float32).reshape(2, 8), np.ones(8, np.float32)
+    outputs = [bound(rows, np.zeros((2, 8), np.float32)) for _ in range(3)]
+    recorder = Recorder(library)
+    recorder.append(ADD_NORM, rows, numbers, None, ones, outputs[0], None, 8, 0.0)
+    recorder.split()
+    recorder.append(ADD_NORM, rows, numbers, None, ones, outputs[1], None, 8, 0.0)
+    recorder.append(ADD_NORM, rows, numbers, None, ones, outputs[2], None, 8, 0.0)
+    program, _ = recorder.finish()
+
+    def filled() -> list[bool]:
+        return [output.memory is not None and bool(output.memory.any()) for output in outputs]
+
+    program.run_first_part()
+    assert filled() == [True, False, False]
+    program.run_second_part()
+    assert filled() == [True, True, True]
+    np.testing.assert_array_equal(outputs[0].memory, outputs[2].memory)
 
 
 def test_what_operations_point_to_lives_as_long_as_the_program(library: Library) -> None:

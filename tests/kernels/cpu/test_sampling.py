@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -46,6 +47,17 @@ class Row(NamedTuple):
         )
 
 
+Allowed = dict[int, NDArray[np.bool_]]
+"""Tokens that rows may draw, by row; others may draw all."""
+
+
+def bits(tokens: NDArray[np.bool_]) -> bytes:
+    """A mask as executors get it; what is set behind the vocabulary means nothing."""
+    padded = np.ones(-(-len(tokens) // 32) * 32, np.bool_)
+    padded[: len(tokens)] = tokens
+    return np.packbits(padded, bitorder="little").tobytes()
+
+
 class Drawer:
     """A recorded pass that does nothing but draw; row i is seat i."""
 
@@ -66,28 +78,44 @@ class Drawer:
         self.sampled = sampling.sample(recorder, bound(self.step.sampled, self.logits), self.buffers)
         self.program, _ = recorder.finish()
 
+    def allow(self, allowed: Allowed) -> None:
+        for row, tokens in allowed.items():
+            self.buffers.allow(row, 1, bits(tokens))
+
     def run(self, pool: ThreadPool | None = None) -> SampledBuffers:
         self.program.run(pool)
         return self.sampled
 
 
-def reference(logits: NDArray[np.float32], rows: Sequence[Row]) -> SampledTokens:
+def reference(logits: NDArray[np.float32], rows: Sequence[Row], allowed: Allowed | None = None) -> SampledTokens:
     seats = SamplingSeats(len(rows), logits.shape[1], "cpu")
     for seat, row in enumerate(rows):
         seats.take(row.taken(seat))
-    return sample(torch.tensor(logits), seats.gather(list(range(len(rows))), [row.position for row in rows]))
+    batch = seats.gather(list(range(len(rows))), [row.position for row in rows])
+    if allowed is not None:
+        masks = torch.ones(logits.shape, dtype=torch.bool)
+        for number, tokens in allowed.items():
+            masks[number] = torch.from_numpy(tokens)
+        batch = msgspec.structs.replace(batch, allowed=masks)
+    return sample(torch.tensor(logits), batch)
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).standard_normal(shape, np.float32) * np.float32(scale)
 
 
-def assert_same_tokens(library: Library, logits: NDArray[np.float32], rows: Sequence[Row]) -> None:
-    expected = reference(logits, rows)
-    sampled = Drawer(library, logits, rows).run()
+def assert_same_tokens(
+    library: Library, logits: NDArray[np.float32], rows: Sequence[Row], allowed: Allowed | None = None
+) -> None:
+    expected = reference(logits, rows, allowed)
+    drawer = Drawer(library, logits, rows)
+    drawer.allow(allowed or {})
+    sampled = drawer.run()
     different = np.flatnonzero(sampled.token_ids != expected.token_ids.numpy())
     assert not different.size, [(rows[row], sampled.token_ids[row], expected.token_ids[row]) for row in different[:3]]
     np.testing.assert_array_equal(sampled.best_logits, torch.tensor(logits).amax(-1).numpy())
+    if expected.best_scores is not None:
+        np.testing.assert_array_equal(sampled.best_scores, expected.best_scores.numpy())
     with np.errstate(invalid="ignore"):
         exact = logits - np.logaddexp.reduce(logits.astype(np.float64), axis=1, keepdims=True)
     for index, row in enumerate(rows):
@@ -145,6 +173,59 @@ def test_rows_of_several_slices_draw_as_one(library: Library, vocab_size: int) -
     count = 2_000_000 // vocab_size
     logits = normal(count, vocab_size, seed=1, scale=4.0)
     assert_same_tokens(library, logits, random_rows(count, vocab_size, seed=2))
+
+
+def random_masks(count: int, vocab_size: int, seed: int) -> Allowed:
+    """Of three in four rows: of nothing, one token, few, half, most and all tokens."""
+    generator = np.random.default_rng(seed)
+    allowed: Allowed = {}
+    for row in range(count):
+        share = generator.choice([0.0, 0.0, 0.001, 0.1, 0.5, 0.99, 1.0])
+        tokens = generator.random(vocab_size) < share
+        if generator.random() < 0.7:
+            tokens[generator.integers(vocab_size)] = True
+        if generator.random() < 0.75:
+            allowed[row] = tokens
+    return allowed
+
+
+@pytest.mark.parametrize("vocab_size", [1, 7, 31, 32, 33, 97, 1000, 4097])
+@pytest.mark.parametrize("scale", [0.3, 8.0])
+def test_masked_rows_draw_what_the_references_do(library: Library, vocab_size: int, scale: float) -> None:
+    logits, rows = normal(150, vocab_size, seed=vocab_size, scale=scale), random_rows(150, vocab_size, seed=vocab_size)
+    allowed = random_masks(150, vocab_size, seed=vocab_size)
+    assert_same_tokens(library, logits, rows, allowed)
+
+
+@pytest.mark.parametrize("vocab_size", [SLICE, SLICE + 1, 49_152, 151_936])
+def test_masked_rows_of_several_slices_draw_as_one(library: Library, vocab_size: int) -> None:
+    count = 1_500_000 // vocab_size
+    logits, allowed = normal(count, vocab_size, seed=3, scale=4.0), random_masks(count, vocab_size, seed=4)
+    assert_same_tokens(library, logits, random_rows(count, vocab_size, seed=5), allowed)
+
+
+def test_rows_without_masks_draw_the_same_beside_masked_ones_and_after_them(library: Library) -> None:
+    rows = [row._replace(output=()) for row in random_rows(60, 500, seed=16)]
+    logits, allowed = normal(60, 500, seed=17, scale=2.0), random_masks(60, 500, seed=18)
+    free = [number for number in range(60) if number not in allowed]
+    alone = Drawer(library, logits, rows).run()
+    drawer = Drawer(library, logits, rows)
+    drawer.allow(allowed)
+    beside = drawer.run()
+    for ours, expected in ((beside.token_ids, alone.token_ids), (beside.best_scores, alone.best_scores)):
+        np.testing.assert_array_equal(ours[free], expected[free])
+    assert (beside.token_ids != alone.token_ids).any()
+    drawer.buffers.allow_all()
+    for seat, row in enumerate(rows):
+        drawer.seats.take(row.taken(seat))
+    np.testing.assert_array_equal(drawer.run().token_ids, alone.token_ids)
+
+
+def test_masks_of_several_rows_lie_one_after_the_other(library: Library) -> None:
+    logits = np.zeros((3, 40), np.float32)
+    drawer = Drawer(library, logits, [Row(0, SeatSampling(temperature=0.0))] * 3)
+    drawer.buffers.allow(1, 2, bits(np.arange(40) == 39) + bits(np.arange(40) > 30))
+    assert drawer.run().token_ids.tolist() == [0, 39, 31]
 
 
 def test_noise_is_the_references(library: Library) -> None:

@@ -2,8 +2,6 @@
 
 import random
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import torch
 
 from limelight.errors import EngineFailed, OutOfMemory
 from limelight.models.checkpoint import Checkpoint
-from limelight.models.token_masks import mask_bytes
 from limelight.step import Chunk, Sampled, SeatSampling, SeatTaken, Step
 from tests.models.captured.queued_device import out_of_memory
 from tests.models.captured.rigs import Ask, CapturedRig, Drive, capacity_of, torch_executor
@@ -242,95 +239,6 @@ def test_more_biases_than_a_seat_holds_fail_their_sequence_alone(
     batch.step((good, 7), (bad, 7))
     assert good.drawn[-1].failure is None
     assert "3 together" in str(bad.drawn[-1].failure)
-
-
-# ---- masks
-
-
-def only(*token_ids: int) -> bytes:
-    mask = bytearray(mask_bytes(VOCAB_SIZE))
-    for token_id in token_ids:
-        mask[token_id // 8] |= 1 << token_id % 8
-    return bytes(mask)
-
-
-@pytest.fixture(params=["captured", "uncaptured", "torch"])
-def make_executor(checkpoint: Checkpoint, request: pytest.FixtureRequest) -> Callable[[], Any]:
-    capacity = capacity_of(checkpoint)
-    if request.param == "torch":
-        return lambda: torch_executor(checkpoint, capacity)
-    return lambda: CapturedRig(checkpoint, capacity, captured=request.param == "captured", seed=1).executor
-
-
-def masked_step(number: int = 0, **fields: Any) -> Step:
-    """Three prompts, of which the second and third are masked; the third has two guesses."""
-    prompts = (tuple(PROMPT), (4, 5, 6), (1, 2, 3, 1, 2))
-    chunks = [
-        Chunk(
-            seat=seat,
-            start=0,
-            num_tokens=len(prompt),
-            token_ids=prompt,
-            new_pages=(seat,),
-            sample=True,
-            masked=seat > 0,
-            num_drafts=2 if seat == 2 else 0,
-        )
-        for seat, prompt in enumerate(prompts)
-    ]
-    taken = [SeatTaken(seat=seat, sampling=GREEDY, num_prompt_tokens=3) for seat in range(3)]
-    return Step(number=number, chunks=tuple(chunks), taken=tuple(taken), **fields)
-
-
-def test_masked_chunks_draw_what_their_masks_allow(make_executor: Callable[[], Any]) -> None:
-    executor = make_executor()
-    wait = executor.submit(masked_step())
-    executor.put_masks(0, {1: only(77), 2: only(1) + only(2) + only(96, 95)})
-    free, one, guessed = wait()
-    other = make_executor()
-    plain = other.submit(Step(number=0, chunks=masked_step().chunks[:1], taken=masked_step().taken[:1]))
-    assert free == plain()[0]
-    assert one.token_ids == (77,)
-    assert guessed.token_ids[:2] == (1, 2)
-    assert guessed.token_ids[2] in (95, 96)
-    decodes = tuple(
-        Chunk(seat=seat, start=3 + 2 * seat - 2, num_tokens=1, token_ids=None, sample=True) for seat in (1, 2)
-    )
-    assert all(executor.submit(Step(number=1, chunks=decodes))())
-
-
-def test_a_masked_chunk_that_is_left_out_draws_from_all_tokens(make_executor: Callable[[], Any]) -> None:
-    executor, other = make_executor(), make_executor()
-    wait = executor.submit(masked_step())
-    executor.put_masks(0, {})
-    waited = other.submit(masked_step())
-    other.put_masks(0, {1: b"\xff" * mask_bytes(VOCAB_SIZE)})
-    assert wait() == waited()
-
-
-def test_a_step_whose_masks_never_come_may_be_given_up(make_executor: Callable[[], Any]) -> None:
-    executor = make_executor()
-    lost = executor.submit(masked_step())
-    again = masked_step(1, released=(0, 1, 2))
-    wait = executor.submit(again)
-    executor.put_masks(1, {1: only(8)})
-    assert wait()[1].token_ids == (8,)
-    with pytest.raises(RuntimeError, match="given up"):
-        lost()
-    with pytest.raises(ValueError, match="does not wait"):
-        executor.put_masks(0, {})
-    executor.submit(masked_step(2))
-    executor.close()
-
-
-def test_a_mask_of_the_wrong_size_fails_the_step(make_executor: Callable[[], Any]) -> None:
-    executor = make_executor()
-    executor.submit(masked_step())
-    with pytest.raises(ValueError, match="it needs 48"):
-        executor.put_masks(0, {2: only(1)})
-    wait = executor.submit(masked_step(1))
-    executor.put_masks(1, {1: only(4)})
-    assert wait()[1].token_ids == (4,)
 
 
 # ---- failures

@@ -49,6 +49,13 @@ EXPORT int limelight_program_run(const Program *program, Pool *pool) {
     return pool_run(pool, &work);
 }
 
+/* The operations from `first` to `end - 1`: the rest of a program whose beginning has been run, say. */
+EXPORT int limelight_program_run_part(const Program *program, Pool *pool, int32_t first, int32_t end) {
+    assert(first >= 0 && first <= end && end <= program->num_operations);
+    const Work work = work_of(program, first, end - first);
+    return pool_run(pool, &work);
+}
+
 EXPORT int limelight_program_num_operations(const Program *program) { return program->num_operations; }
 
 EXPORT const char *limelight_program_operation_name(const Program *program, int32_t index) {

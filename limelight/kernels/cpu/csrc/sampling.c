@@ -54,8 +54,8 @@ static void run_draw(const Operation *operation, int32_t unit, Worker *worker) {
     slice->drawn_id = drawn_id;
 }
 
-static int32_t choose(const Sampling *this, int64_t row) {
-    const Slice *slices = slices_of(this, row), *best = best_slice(this, row);
+static int32_t choose(const Sampling *this, int64_t row, const Slice *best) {
+    const Slice *slices = slices_of(this, row);
     if (!is_random(seat_of(this, row)) || !(best->best_score > -INFINITY)) return best->best_id;
     float drawn = -INFINITY;
     int32_t token = best->best_id;
@@ -90,12 +90,14 @@ static void run_finish(const Operation *operation, int32_t unit, Worker *worker)
     for (int32_t row = first; row < minimum(first + ROWS_AT_ONCE, *this->num_rows); row++) {
         const Seat *seat = seat_of(this, row);
         const Slice *slices = slices_of(this, row);
-        const int32_t token = choose(this, row);
+        const Slice *best_scored = best_slice(this, row);
+        const int32_t token = choose(this, row, best_scored);
         float best = slices[0].best_logit;
         for (int32_t i = 1; i < num_slices(this) && best == best; i++)
             if (!(slices[i].best_logit <= best)) best = slices[i].best_logit;
         this->token_ids[row] = token;
         this->best_logits[row] = best;
+        this->best_scores[row] = best_scored->best_score;
         if (seat->num_logprobs >= 0) find_logprobs(this, row, token, best);
         if (seat->output_counts) __atomic_fetch_add(&seat->output_counts[token], 1, __ATOMIC_RELAXED);
     }
@@ -125,12 +127,13 @@ static int32_t count_finish(const Operation *operation) {
 }
 
 EXPORT int limelight_record_sample(Program *program, const int32_t *num_rows, const int32_t *row_seats,
-                                   const int64_t *row_positions, Seat *seats, const float *logits, float *scores,
-                                   float *maxima, Slice *slices, float *floors, int32_t *token_ids, float *best_logits,
-                                   float *logprobs, int32_t *top_ids, float *top_logprobs, int32_t vocab) {
+                                   const int64_t *row_positions, const uint8_t *const *row_masks, Seat *seats,
+                                   const float *logits, float *scores, float *maxima, Slice *slices, float *floors,
+                                   int32_t *token_ids, float *best_logits, float *best_scores, float *logprobs,
+                                   int32_t *top_ids, float *top_logprobs, int32_t vocab) {
     Sampling this = {{"sample_scan", count_scan, run_sampling_scan},
-                     num_rows, row_seats, row_positions, seats, logits, scores, maxima, slices, floors, token_ids,
-                     best_logits, logprobs, top_ids, top_logprobs, vocab};
+                     num_rows, row_seats, row_positions, row_masks, seats, logits, scores, maxima, slices, floors,
+                     token_ids, best_logits, best_scores, logprobs, top_ids, top_logprobs, vocab};
     if (program_append(program, &this.operation, sizeof this, 0)) return -1;
     this.operation = (Operation){"sample_cut", count_cut, run_sampling_cut};
     if (program_append(program, &this.operation, sizeof this, sampling_cut_bytes(vocab))) return -1;

@@ -28,7 +28,7 @@ typedef struct {
 } Seat;
 
 /* What is known of a slice of a row. The first five are about the logits as the model gave them; scores are logits
-   with penalties and biases. */
+   with penalties, biases and masks. */
 typedef struct {
     double sum;       /* of e**(logit - best_logit), for log-probabilities */
     float best_logit; /* not a number if one is not */
@@ -47,6 +47,8 @@ typedef struct {
     const int32_t *num_rows;
     const int32_t *row_seats;     /* [rows] */
     const int64_t *row_positions; /* [rows], of the token that is drawn */
+    const uint8_t *const *row_masks; /* [rows]: a bit for each token, set if it may be drawn, in whole words of 4 bytes;
+                                        or NULL: all may be */
     Seat *seats;
     const float *logits; /* [rows, vocab] */
     float *scores;       /* [rows, vocab], filled for rows whose scores are not their logits */
@@ -55,6 +57,7 @@ typedef struct {
     float *floors;       /* [rows]: scores / temperature below are cut; of rows that are cut at all */
     int32_t *token_ids;  /* [rows] */
     float *best_logits;  /* [rows] */
+    float *best_scores;  /* [rows] */
     float *logprobs;     /* [rows] */
     int32_t *top_ids;    /* [rows, MOST_LOGPROBS] */
     float *top_logprobs; /* [rows, MOST_LOGPROBS] */
@@ -74,7 +77,7 @@ static inline int blocks_tokens(const Sampling *this, int64_t row) {
 
 static inline const float *scores_of(const Sampling *this, int64_t row) {
     const Seat *seat = seat_of(this, row);
-    const int differ = seat->prompt_mask || seat->num_biases || blocks_tokens(this, row);
+    const int differ = seat->prompt_mask || seat->num_biases || blocks_tokens(this, row) || this->row_masks[row];
     return (differ ? this->scores : this->logits) + row * this->vocab;
 }
 

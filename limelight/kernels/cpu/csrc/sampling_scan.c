@@ -1,6 +1,8 @@
 /* Scan: the scores of a slice, and what all that follows needs to know of it. */
 #include "sampling.h"
 
+#define WORD 32 /* tokens of a word of a mask */
+
 /* The largest number of each block; returns the largest of all, not a number if one is not. */
 static float find_maxima(float *maxima, const float *values, int32_t count) {
     float best = -INFINITY;
@@ -81,11 +83,29 @@ static void penalise(float *restrict scores, const float *restrict logits, const
     }
 }
 
+/* What a mask allows of numbers, which may lie where the scores do. */
+static void choose_allowed(float *scores, const float *numbers, const uint8_t *mask, int32_t count) {
+    vint lane_bits;
+    for (int i = 0; i < LANES; i++) lane_bits[i] = 1 << i;
+    for (int32_t first = 0; first < count; first += WORD, mask += WORD / 8) {
+        const uint32_t word = mask[0] | (uint32_t)mask[1] << 8 | (uint32_t)mask[2] << 16 | (uint32_t)mask[3] << 24;
+        const int32_t end = minimum(first + WORD, count);
+        for (int32_t i = first; i < end; i += LANES) {
+            const vint is_allowed = (((vint){0} + (int32_t)(word >> (i - first))) & lane_bits) != 0;
+            const vfloat kept = vchoose(is_allowed, vload_left(numbers + i, end - i), vset(-INFINITY));
+            if (end - i >= LANES) vstore(scores + i, kept);
+            else vstore_part(scores + i, kept, end - i);
+        }
+    }
+}
+
 static void change(const Sampling *this, int64_t row, float *scores, const float *logits, int32_t first,
                    int32_t count) {
     const Seat *seat = seat_of(this, row);
+    const uint8_t *mask = this->row_masks[row];
     if (seat->prompt_mask) penalise(scores, logits, seat, first, count);
-    else memcpy(scores, logits, (size_t)count * sizeof *scores);
+    if (mask) choose_allowed(scores, seat->prompt_mask ? scores : logits, mask + first / 8, count);
+    else if (!seat->prompt_mask) memcpy(scores, logits, (size_t)count * sizeof *scores);
     for (int32_t i = 0; i < seat->num_biases; i++) {
         const int32_t at = seat->bias_ids[i] - first;
         if (at >= 0 && at < count) scores[at] += seat->bias_values[i];

@@ -20,10 +20,11 @@ def check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
         InvalidRequest: names the field, the id and the limit.
     """
     if isinstance(request.prompt, TokensPrompt):
-        _check("prompt", request.prompt.token_ids, vocab_size)
-    _check("stop_token_ids", request.sampling.stop_token_ids or (), vocab_size)
-    _check("logit_bias", request.sampling.logit_bias or (), vocab_size)
-    _check("logprob_token_ids", request.sampling.logprob_token_ids or (), vocab_size)
+        check_ids("prompt", request.prompt.token_ids, vocab_size)
+    check_ids("stop_token_ids", request.sampling.stop_token_ids or (), vocab_size)
+    check_ids("logit_bias", request.sampling.logit_bias or (), vocab_size)
+    check_ids("logprob_token_ids", request.sampling.logprob_token_ids or (), vocab_size)
+    check_ids("allowed_token_ids", request.sampling.allowed_token_ids or (), vocab_size)
 
 
 def check_types(request: GenerationRequest) -> None:
@@ -52,7 +53,8 @@ def with_seed(request: GenerationRequest) -> GenerationRequest:
     return msgspec.structs.replace(request, sampling=sampling)
 
 
-def _check(field: str, token_ids: Collection[int], vocab_size: int) -> None:
+def check_ids(field: str, token_ids: Collection[int], vocab_size: int) -> None:
+    """Raises InvalidRequest, naming the field, if one of `token_ids` is not of the model's."""
     if not token_ids:
         return
     for token_id in (min(token_ids), max(token_ids)):

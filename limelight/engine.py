@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from limelight.actor_system import ActorSystem
 from limelight.actor_system import BackgroundTask as BackgroundTask
 from limelight.actor_system import EngineState as EngineState
+from limelight.admission import check_ids
 from limelight.config import EngineConfig, EngineOptions
 from limelight.errors import ConfigError, EngineFailed, EngineNotRunning
 from limelight.generation import (
@@ -160,6 +161,26 @@ class Engine:
             EngineNotRunning, EngineFailed: as `model`.
         """
         return self._system.statistics()
+
+    async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids of a prompt, a conversation rendered by the model's template; any length, and nothing is generated.
+
+        Raises:
+            InvalidRequest: the prompt cannot be rendered or encoded.
+            Overloaded: too many texts wait to be encoded.
+            EngineNotRunning, EngineFailed: as `model`.
+        """
+        return (await self._system.parts.tokenizer.encode(prompt)).token_ids
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens, special ones written out; raises as `tokenize`.
+
+        Raises:
+            InvalidRequest: the model has no such token.
+        """
+        parts = self._system.parts
+        check_ids("tokens", token_ids, parts.model.capacity.vocab_size)
+        return await parts.tokenizer.decode(token_ids)
 
     def app(self, settings: "HttpSettings | None" = None) -> "Litestar":
         """An ASGI application over this started engine, to run or to mount; short for `http.create_app(engine)`."""

@@ -3,7 +3,7 @@
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARACTERS = 1024
 MAX_LOGIT_BIAS_ENTRIES = 1024
 MAX_LOGPROB_TOKEN_IDS = 128
+MAX_REPETITION_PATTERN_TOKENS = 256
 GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this are greedy decoding (as in vLLM)."""
 MIN_TEMPERATURE = 0.01
@@ -45,11 +46,19 @@ class RepetitionDetection(msgspec.Struct, frozen=True, kw_only=True):
         max_pattern_size: longest pattern that is looked for, in tokens; 0 switches it off.
         min_pattern_size: shortest one; 0 counts as 1.
         min_count: how often the pattern must stand at the end, at least 2.
+
+    Raises:
+        InvalidRequest: a value is out of range; `param` names the field.
     """
 
     max_pattern_size: int = 0
     min_pattern_size: int = 0
     min_count: int = 0
+
+    def __post_init__(self) -> None:
+        _integer("repetition_detection.max_pattern_size", self.max_pattern_size, 0, MAX_REPETITION_PATTERN_TOKENS)
+        _integer("repetition_detection.min_pattern_size", self.min_pattern_size, 0, self.max_pattern_size)
+        _integer("repetition_detection.min_count", self.min_count, 2 if self.max_pattern_size else 0, INT64_MAX)
 
 
 class ReasoningFormat(msgspec.Struct, frozen=True):
@@ -89,7 +98,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         prompt_logprobs: also return log-probabilities of the prompt's tokens, as `logprobs`. Then nothing of the prompt
             is taken from the prefix cache.
         logprob_token_ids: also return the log-probabilities of these tokens at every output position; at most 128.
-        repetition_detection: end a choice that repeats itself.
+        repetition_detection: end a choice that repeats itself, once it has `min_tokens`.
+        detokenize: make text of the tokens; without it there is none, and no stop strings.
+        stream_interval: a stream gives news after this many tokens (the first ones and the last are not held back);
+            None: as the engine does by itself.
+        skip_reading_prefix_cache: compute the whole prompt. It is still put into the cache.
 
     Raises:
         InvalidRequest: a value is out of range; `param` names the field.
@@ -121,6 +134,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     logprob_token_ids: Sequence[int] | None = None
     repetition_detection: RepetitionDetection | None = None
+    detokenize: bool = True
+    stream_interval: int | None = None
+    skip_reading_prefix_cache: bool = False
 
     def __post_init__(self) -> None:
         _integer("n", self.n, 1, MAX_CHOICES)
@@ -135,21 +151,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         _number("repetition_penalty", self.repetition_penalty, 0.0, 1e6)
         if self.repetition_penalty <= 0.0:
             raise InvalidRequest("repetition_penalty must be above 0", param="repetition_penalty")
-        if self.seed is not None:
-            _integer("seed", self.seed, -INT64_MAX - 1, INT64_MAX)
+        _optional_integer("seed", self.seed, -INT64_MAX - 1, INT64_MAX)
         _stop_strings(self.stop_strings)
         for token_id in self.stop_token_ids or ():
             _integer("stop_token_ids", token_id, 0, INT64_MAX)
         if self.max_tokens is not None:
             _max_tokens(self.max_tokens, least=1 if self.prompt_logprobs is None else 0)
         _integer("min_tokens", self.min_tokens, 0, INT64_MAX if self.max_tokens is None else self.max_tokens)
-        if self.logprobs is not None:
-            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        _optional_integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         _logit_bias(self.logit_bias)
-        if self.thinking_token_budget is not None:
-            _integer("thinking_token_budget", self.thinking_token_budget, -1, INT64_MAX)
-        if self.prompt_logprobs is not None:
-            _integer("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+        _optional_integer("thinking_token_budget", self.thinking_token_budget, -1, INT64_MAX)
+        _optional_integer("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+        _optional_integer("stream_interval", self.stream_interval, 1, INT64_MAX)
+        if self.stop_strings and not self.detokenize:
+            raise InvalidRequest("stop needs text: leave out detokenize: false, or use stop_token_ids", param="stop")
         _logprob_token_ids(self.logprob_token_ids)
 
     @property
@@ -192,6 +207,9 @@ class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
         add_generation_prompt: end with the header of an assistant turn.
         continue_final_message: leave the last (assistant) message open, so that the model goes on with it.
         template_arguments: further variables for the template (`enable_thinking` ...).
+        template: a template to use instead of the model's own; it is foreign code, however well it is fenced in.
+        add_special_tokens: the tokenizer adds its own special tokens to what the template wrote, which as a rule has
+            them already.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -199,6 +217,28 @@ class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_arguments: Mapping[str, Any] = {}
+    template: str | None = None
+    add_special_tokens: bool = False
+
+
+class Truncation(msgspec.Struct, frozen=True, kw_only=True):
+    """Cuts a prompt that is too long, instead of refusing it.
+
+    Attributes:
+        max_tokens: tokens of the prompt that are kept; None: as many as leave room in the context for `max_tokens` of
+            output, or for one token if that has no limit.
+        side: where tokens are dropped. "left" keeps the end of the prompt.
+
+    Raises:
+        InvalidRequest: `max_tokens` is below 1.
+    """
+
+    max_tokens: int | None = None
+    side: Literal["left", "right"] = "left"
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            _integer("truncate_prompt_tokens", self.max_tokens, 1, INT64_MAX)
 
 
 Prompt = TextPrompt | TokensPrompt | ChatPrompt
@@ -217,6 +257,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         reasoning: how the model marks its reasoning, which then becomes `Delta.reasoning` and not text; None leaves it
             in the text. A rendered prompt that ends inside a reasoning lets the output begin in it.
         pooling: read the prompt's hidden states and draw nothing; None: generate.
+        truncation: cut a prompt that is too long; None refuses it.
+        return_token_offsets: say where in the prompt's text each of its tokens stands.
     """
 
     request_id: str
@@ -228,6 +270,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = "anonymous"
     reasoning: ReasoningFormat | None = None
     pooling: Pooling | None = None
+    truncation: Truncation | None = None
+    return_token_offsets: bool = False
 
 
 class AlternativeToken(msgspec.Struct, frozen=True):
@@ -331,6 +375,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         prompt: the prompt's text after the chat template, or None for a token-id prompt.
         prompt_logprobs: one entry per prompt token, None for the first; None unless asked for.
+        prompt_token_offsets: start and end of every prompt token in `prompt`, in characters; None unless asked for, and
+            for a prompt of token ids.
     """
 
     request_id: str
@@ -339,6 +385,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[Completion, ...]
     usage: Usage
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    prompt_token_offsets: tuple[tuple[int, int], ...] | None = None
 
     @property
     def text(self) -> str:
@@ -381,6 +428,11 @@ def _logprob_token_ids(token_ids: Sequence[int] | None) -> None:
         )
     for token_id in token_ids:
         _integer("logprob_token_ids", token_id, 0, INT64_MAX)
+
+
+def _optional_integer(name: str, value: int | None, low: int, high: int) -> None:
+    if value is not None:
+        _integer(name, value, low, high)
 
 
 def _stop_strings(stop: tuple[str, ...]) -> None:

@@ -37,6 +37,11 @@ class Stream:
         """One entry per prompt token, None for the first; known before the first delta. None unless asked for."""
         return self._actor.prompt_logprobs
 
+    @property
+    def prompt_token_offsets(self) -> tuple[tuple[int, int], ...] | None:
+        """Start and end of each prompt token in `prompt_text`, in characters; None unless asked for and known."""
+        return self._actor.prompt_token_offsets
+
     def __aiter__(self) -> "Stream":
         return self
 
@@ -78,4 +83,5 @@ class Stream:
             outputs=self._actor.log.completions(),
             usage=self._actor.usage,
             prompt_logprobs=self._actor.prompt_logprobs,
+            prompt_token_offsets=self.prompt_token_offsets,
         )

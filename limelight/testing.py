@@ -17,6 +17,7 @@ from limelight.engine import Engine, ModelLoader, Report
 from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt, Pooling
 from limelight.models.loaded_model import AdapterWeights, LoadedModel
+from limelight.models.text.chat_format import JinjaChatFormat
 from limelight.step import (
     Capacity,
     Chunk,
@@ -70,10 +71,15 @@ class ByteVocabulary:
 
 
 class PlainChatFormat:
-    """`role: content` lines. The role "forbidden" is refused, as a template's `raise_exception` would."""
+    """`role: content` lines, or the request's own template.
+
+    The role "forbidden" is refused, as a template's `raise_exception` would.
+    """
 
     def render(self, prompt: ChatPrompt) -> str:
         """The conversation as text, open for the assistant's turn."""
+        if prompt.template is not None:
+            return JinjaChatFormat(None).render(prompt)
         lines = []
         for message in prompt.messages:
             if message["role"] == "forbidden":

@@ -18,12 +18,13 @@ INTRODUCTION = """# Request fields
 Written by `tools/fields_table.py` from the table that the server decodes requests with; a running server says the same
 under `GET /v1/capabilities`.
 
-A field *works*, or it is accepted with *no effect*, or it is *refused* by name with a 400. No effect is for fields about
-who asks, how the request is filed, and what may be cached: leaving them out cannot change the answer. An explicit `null`
-is the same as leaving a field out, and the values of a refused field that ask for what happens anyway are let through.
+A field *works*, or it is accepted with *no effect*, or it is *refused* by name with a 400. No effect is for fields
+about who asks, how the request is filed, and what may be cached: leaving them out cannot change the answer. An explicit
+`null` is the same as leaving a field out, and the values of a refused field that ask for what happens anyway are let
+through.
 """
-OTHER_NAMES = """Other engines' names for something are refused with this advice, except for the values that ask for what
-happens anyway. `--unknown-fields ignore` lets them all through, without effect, and lists them in the header
+OTHER_NAMES = """Other engines' names for something are refused with this advice, except for the values that ask for
+what happens anyway. `--unknown-fields ignore` lets them all through, without effect, and lists them in the header
 `x-limelight-ignored-fields`.
 """
 

@@ -4,6 +4,7 @@ from collections import deque
 from typing import NamedTuple
 
 from limelight.actors.messages import Generated
+from limelight.actors.repetition import RepetitionDetector
 from limelight.actors.token_logprobs import token_logprob
 from limelight.generation import Delta, FinishReason, SamplingParams, TokenLogprob
 from limelight.models.loaded_model import Vocabulary
@@ -35,7 +36,14 @@ class Choice:
         self._num_fed = 0  # characters that came out of the detokenizer
         self._num_released = 0  # characters that have been put into deltas
         self._held: deque[_HeldToken] = deque()
-        self._is_plain = not sampling.stop_strings and not sampling.wants_logprobs
+        repetition = sampling.repetition_detection
+        self._repetition = RepetitionDetector(repetition) if repetition and repetition.max_pattern_size else None
+        self._is_plain = (
+            not sampling.stop_strings
+            and not sampling.wants_logprobs
+            and sampling.detokenize
+            and self._repetition is None
+        )
 
     def advance(self, generated: Generated) -> Delta:
         """Take the next tokens of this choice; the delta may be empty while text is held back."""
@@ -51,16 +59,32 @@ class Choice:
             released.append(self._feed(token_id, logprobs, silent))
             if self._matcher.matched is not None:
                 return self._finish("".join(released), FinishReason.STOP, self._matcher.matched, None)
+            is_last = generated.finish_reason is not None and number == len(generated.token_ids) - 1
+            if self._repeats(token_id) and not is_last:
+                return self._end(released, FinishReason.STOP, None, "repetition")
         if generated.finish_reason is None:
             return self._delta("".join(released))
+        asked_for = generated.stop_token_id in (self._sampling.stop_token_ids or ())
+        stop_reason = generated.stop_token_id if asked_for else None  # the model's own end is no news to a client
+        return self._end(released, generated.finish_reason, stop_reason, generated.finish_details)
+
+    def _end(
+        self, released: list[str], reason: FinishReason, stop_reason: str | int | None, details: str | None
+    ) -> Delta:
+        """The last delta, with what was held back: unless that completes a stop string."""
         tail = self._detokenizer.flush()
         released.append(self._release(self._matcher.feed(tail) + self._matcher.flush()))
         text = "".join(released)
         if self._matcher.matched is not None:
             return self._finish(text, FinishReason.STOP, self._matcher.matched, None)
-        asked_for = generated.stop_token_id in (self._sampling.stop_token_ids or ())
-        stop_reason = generated.stop_token_id if asked_for else None  # the model's own end is no news to a client
-        return self._finish(text, generated.finish_reason, stop_reason, generated.finish_details)
+        return self._finish(text, reason, stop_reason, details)
+
+    def _repeats(self, token_id: int) -> bool:
+        return (
+            self._repetition is not None
+            and self._repetition.feed(token_id)
+            and self.num_tokens >= self._sampling.min_tokens
+        )
 
     def _release_whole(self, text: str, token_ids: tuple[int, ...]) -> Delta:
         """The usual case: nothing was held back, and nothing is."""
@@ -71,7 +95,7 @@ class Choice:
 
     def _feed(self, token_id: int, logprobs: SampledLogprobs | None, silent: bool) -> str:
         start = self._num_fed
-        text = "" if silent else self._detokenizer.feed(token_id)
+        text = "" if silent or not self._sampling.detokenize else self._detokenizer.feed(token_id)
         self._num_fed += len(text)
         # A token that ends inside a character ends with that character, which is not there yet.
         end = self._num_fed + (1 if self._detokenizer.num_pending_bytes else 0)

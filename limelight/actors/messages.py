@@ -6,7 +6,7 @@ import msgspec
 
 from limelight.actors.channel import Sender
 from limelight.errors import LimelightError
-from limelight.generation import FinishReason, Pooling, Prompt, SamplingParams
+from limelight.generation import FinishReason, Pooling, Prompt, SamplingParams, Truncation
 from limelight.models.loaded_model import AdapterWeights
 from limelight.step import SampledLogprobs, Step, StepResult, TokenMasks
 
@@ -14,11 +14,20 @@ from limelight.step import SampledLogprobs, Step, StepResult, TokenMasks
 
 
 class Encode(msgspec.Struct, frozen=True):
-    """Render and encode a prompt; answered by `Encoded` or `Failed`, exactly once."""
+    """Render and encode a prompt; answered by `Encoded` or `Failed`, exactly once.
+
+    Attributes:
+        truncation: cut a prompt that is too long; None: it is given whole, or refused if it is clearly too long.
+        num_output_tokens: what a truncation without a number leaves room for, None: one token.
+        with_offsets: say where in the text each token stands.
+    """
 
     request_id: str
     prompt: Prompt
     reply_to: "Sender[ToRequest]"
+    truncation: Truncation | None = None
+    num_output_tokens: int | None = None
+    with_offsets: bool = False
 
 
 ToTokenizer = Encode
@@ -120,10 +129,14 @@ ToModelRunner = Step | Masks | DeviceLost | PutAdapter | DropAdapter
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """Token ids of the prompt; `text` is the rendered prompt, None for a token-id prompt."""
+    """Token ids of the prompt; `text` is the rendered prompt, None for a token-id prompt.
+
+    `offsets`: start and end of each token in `text`, in characters; None unless asked for and known.
+    """
 
     token_ids: tuple[int, ...]
     text: str | None
+    offsets: tuple[tuple[int, int], ...] | None = None
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True):

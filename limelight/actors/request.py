@@ -23,6 +23,7 @@ from limelight.actors.messages import (
     ToScheduler,
     ToTokenizer,
 )
+from limelight.actors.pacing import Pacer
 from limelight.actors.token_logprobs import prompt_logprobs
 from limelight.errors import ContextLengthExceeded, LimelightError, RequestCancelled
 from limelight.generation import ChatPrompt, GenerationRequest, TokenLogprob, Usage
@@ -43,9 +44,10 @@ class RequestActor:
     Attributes:
         log: what clients read.
         adapter: as given.
-        prompt_token_ids, prompt_text: known once the prompt is encoded.
         prompt_logprobs, hidden: what was asked for of the prompt, before the first delta; None unless asked for.
             `hidden` is float32 [hidden size] of one chunk of the prompt after the other.
+        prompt_token_ids, prompt_text, prompt_token_offsets: known once the prompt is encoded; the last one (start and
+            end of its tokens in its text) only if it was asked for.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class RequestActor:
         self.prompt_text: str | None = None
         self.prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
         self.hidden: tuple[bytes, ...] | None = None
+        self.prompt_token_offsets: tuple[tuple[int, int], ...] | None = None
         self._model = model
         self._tokenizer = tokenizer
         self._scheduler = scheduler
@@ -73,6 +76,8 @@ class RequestActor:
         capacity = sampling.n * model.capacity.max_model_len + 2
         self._inbox: Channel[ToRequest] = Channel(f"request {request.request_id}", capacity)
         self._choices = [Choice(index, sampling, model.vocabulary) for index in range(sampling.n)]
+        interval = sampling.stream_interval
+        self._pacers = [Pacer(index, interval) for index in range(sampling.n)] if interval else []
         self._cached_tokens: int | None = None
         self._num_drafts = self._num_accepted = 0
         self._early: list[Generated] = []  # what other choices drew before the prompt was scored
@@ -120,7 +125,17 @@ class RequestActor:
         self.cancel()
 
     async def _generate(self) -> None:
-        self._tokenizer.tell(Encode(self.request.request_id, self.request.prompt, self._inbox.sender))
+        request = self.request
+        self._tokenizer.tell(
+            Encode(
+                request.request_id,
+                request.prompt,
+                self._inbox.sender,
+                truncation=request.truncation,
+                num_output_tokens=request.sampling.max_tokens,
+                with_offsets=request.return_token_offsets,
+            )
+        )
         while not self.log.ended:
             for message in await self._inbox.drain():
                 match message:
@@ -137,6 +152,7 @@ class RequestActor:
     def _submit(self, encoded: Encoded) -> None:
         self.prompt_token_ids = encoded.token_ids
         self.prompt_text = encoded.text
+        self.prompt_token_offsets = encoded.offsets
         request, sampling = self.request, self.request.sampling
         stop_token_ids = frozenset(sampling.stop_token_ids or ())
         self._submitted = True
@@ -186,8 +202,11 @@ class RequestActor:
         self._num_accepted += min(generated.num_accepted, choice.num_tokens - num_before)
         if delta.finish_reason is not None and generated.finish_reason is None:
             self._scheduler.tell(Cancel(self.request.request_id, generated.index))
-        if all(choice.finished for choice in self._choices):
-            self.log.append(msgspec.structs.replace(delta, usage=self.usage))
+        ends = all(choice.finished for choice in self._choices)
+        if ends:
+            delta = msgspec.structs.replace(delta, usage=self.usage)
+        due = self._pacers[delta.index].add(delta) if self._pacers else delta
+        if due is not None and (due.text or due.token_ids or due.finish_reason is not None):
+            self.log.append(due)
+        if ends:
             self.log.end()
-        elif delta.text or delta.token_ids or delta.finish_reason is not None:
-            self.log.append(delta)

@@ -154,6 +154,7 @@ def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
         owner=submit.owner,
         reply_to=submit.reply_to,
         readout=_readout(submit, index),
+        reads_cache=not sampling.skip_reading_prefix_cache,
     )
 
 

@@ -2,14 +2,17 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 from limelight.actors.channel import Channel
 from limelight.actors.messages import Encode, Encoded, Failed, ToTokenizer
 from limelight.actors.worker_thread import WorkerThreads, post
-from limelight.errors import ContextLengthExceeded, InvalidRequest, LimelightError
-from limelight.generation import ChatPrompt, Prompt, TextPrompt, TokensPrompt
+from limelight.errors import ContextLengthExceeded, EngineNotRunning, InvalidRequest, LimelightError, Overloaded
+from limelight.generation import ChatPrompt, Prompt, TextPrompt, TokensPrompt, Truncation
 from limelight.models.loaded_model import ChatFormat, Vocabulary
+from limelight.models.text.token_offsets import Offsets, token_offsets
 from limelight.quoting import quoted
 
 logger = logging.getLogger(__name__)
@@ -17,6 +20,10 @@ logger = logging.getLogger(__name__)
 NUM_THREADS = 2
 PROBED_CHARACTERS_PER_TOKEN = 16
 """A text longer than this times the context is probably too long, so a part of it is encoded first."""
+MAX_QUESTIONS = 256
+"""Calls of `encode` and `decode` that may wait at once."""
+
+T = TypeVar("T")
 
 
 class TokenizerActor:
@@ -48,6 +55,7 @@ class TokenizerActor:
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
         self._threads = WorkerThreads("limelight-encode", NUM_THREADS)
+        self._questions: set[asyncio.Future[Any]] = set()
 
     async def run(self) -> None:
         """Hand every message to the threads, until cancelled."""
@@ -59,6 +67,33 @@ class TokenizerActor:
     async def close(self) -> None:
         """End the threads; an encoding in progress is waited for, queued ones are dropped."""
         await self._threads.close()
+        for question in self._questions:
+            if not question.done():
+                question.set_exception(EngineNotRunning("the engine was stopped before the text was encoded"))
+
+    async def encode(self, prompt: Prompt) -> Encoded:
+        """What a request with this prompt would be submitted with, whatever its length.
+
+        Raises:
+            InvalidRequest: the prompt cannot be rendered or encoded.
+            Overloaded: too many texts wait for the threads.
+            EngineNotRunning: the engine stopped meanwhile.
+        """
+        return await self._ask(partial(self._tokens, prompt, bounded=False))
+
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens, special ones written out; raises as `encode`."""
+        return await self._ask(partial(self._vocabulary.decode, token_ids, skip_special_tokens=False))
+
+    async def _ask(self, call: Callable[[], T]) -> T:
+        if len(self._questions) >= MAX_QUESTIONS:
+            raise Overloaded(f"{len(self._questions)} texts wait to be encoded or decoded already; try again")
+        question = self._threads.call(call)
+        self._questions.add(question)
+        try:
+            return await question
+        finally:
+            self._questions.discard(question)
 
     def _answer(self, loop: asyncio.AbstractEventLoop, message: Encode) -> None:
         """On an encoding thread."""
@@ -66,7 +101,7 @@ class TokenizerActor:
             return  # cancelled while it was queued
         answer: Encoded | Failed
         try:
-            answer = self._encode(message.prompt)
+            answer = self._encode(message)
         except LimelightError as error:
             answer = Failed(error)
         except BaseException as error:  # a bug, or a panic in native code, fails its own request only
@@ -76,21 +111,35 @@ class TokenizerActor:
             answer = Failed(failure)
         post(loop, message.reply_to.tell, answer)
 
-    def _encode(self, prompt: Prompt) -> Encoded:
-        encoded = self._tokens(prompt)
+    def _encode(self, message: Encode) -> Encoded:
+        encoded = self._tokens(message.prompt, bounded=message.truncation is None)
         if not encoded.token_ids:
             raise InvalidRequest("the prompt is empty: it has no token; send at least one character", param="prompt")
-        return encoded
+        offsets = self._offsets(encoded) if message.with_offsets else None
+        if message.truncation is None:
+            return Encoded(encoded.token_ids, encoded.text, offsets)
+        kept = self._kept(message.truncation, len(encoded.token_ids), message.num_output_tokens or 1)
+        return Encoded(encoded.token_ids[kept], encoded.text, None if offsets is None else offsets[kept])
 
-    def _tokens(self, prompt: Prompt) -> Encoded:
+    def _offsets(self, encoded: Encoded) -> Offsets | None:
+        return None if encoded.text is None else token_offsets(self._vocabulary, encoded.token_ids, encoded.text)
+
+    def _kept(self, truncation: Truncation, num_tokens: int, num_output_tokens: int) -> slice:
+        """The part of a prompt that a truncation leaves."""
+        limit = truncation.max_tokens or max(self._max_model_len - num_output_tokens, 1)
+        return slice(0, limit) if truncation.side == "right" else slice(max(num_tokens - limit, 0), num_tokens)
+
+    def _tokens(self, prompt: Prompt, *, bounded: bool) -> Encoded:
+        """Rendered and encoded; `bounded` refuses a text that is clearly too long without encoding all of it."""
         match prompt:
             case TokensPrompt():
                 return Encoded(prompt.token_ids, None)
             case TextPrompt():
                 text, add_special_tokens = prompt.text, prompt.add_special_tokens
             case ChatPrompt():
-                text, add_special_tokens = self._chat_format.render(prompt), False
-        self._probe(text)
+                text, add_special_tokens = self._chat_format.render(prompt), prompt.add_special_tokens
+        if bounded:
+            self._probe(text)
         token_ids = self._vocabulary.encode(text, add_special_tokens=add_special_tokens)
         if token_ids and max(token_ids) >= self._vocab_size:
             param = "messages" if isinstance(prompt, ChatPrompt) else "prompt"

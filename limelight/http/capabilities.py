@@ -55,7 +55,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole answer. `unknown_fields` ("suggest", "refuse", "ignore"): what becomes of a field that is in no list."""
+    """The whole answer. `unknown_fields` ("suggest", "refuse", "ignore"): what becomes of a field in no list."""
 
     object: str = "capabilities"
     version: str = __version__

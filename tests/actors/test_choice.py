@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from limelight.actors.choice import Choice
 from limelight.actors.messages import Generated
-from limelight.generation import FinishReason, SamplingParams
+from limelight.generation import FinishReason, RepetitionDetection, SamplingParams
 from limelight.step import SampledLogprobs
 from limelight.testing import END, ByteVocabulary
 
@@ -113,3 +113,35 @@ def test_any_split_into_messages_gives_the_same_text_tokens_and_logprobs(text, s
         assert len(delta.logprobs) == len(delta.token_ids)
     if not include:
         assert not any(stop in text_of(other) for stop in stops)
+
+
+@given(st.binary(min_size=1, max_size=40), st.integers(1, 5))
+def test_without_detokenizing_there_are_tokens_and_no_text(token_ids, per_message):
+    _, deltas = run(token_ids, per_message=per_message, detokenize=False)
+    assert text_of(deltas) == ""
+    assert bytes(token_id for delta in deltas for token_id in delta.token_ids) == token_ids
+    assert all(delta.token_ids for delta in deltas[:-1])
+
+
+@given(st.integers(1, 9), st.sampled_from([None, "xyzzy", "caR"]))
+def test_a_choice_that_repeats_itself_stops_with_what_it_has(per_message, stop):
+    detection = RepetitionDetection(max_pattern_size=3, min_pattern_size=2, min_count=3)
+    choice, deltas = run(b"say: carcarcarcarcar", per_message=per_message, repetition_detection=detection, stop=stop)
+    assert text_of(deltas) == "say: carcarcar"
+    assert choice.num_tokens == len("say: carcarcar")
+    ended = deltas[-1]
+    assert (ended.finish_reason, ended.stop_reason, ended.finish_details) == (FinishReason.STOP, None, "repetition")
+
+
+def test_min_tokens_come_before_a_repetition_ends_a_choice():
+    detection = RepetitionDetection(max_pattern_size=1, min_count=2)
+    _, deltas = run(b"aaaaaa", repetition_detection=detection, min_tokens=4)
+    assert text_of(deltas) == "aaaa"
+
+
+def test_an_end_of_its_own_is_not_called_a_repetition():
+    detection = RepetitionDetection(max_pattern_size=1, min_count=2)
+    _, deltas = run([97, END], repetition_detection=detection)
+    assert deltas[-1].finish_details is None
+    _, deltas = run(b"abb", repetition_detection=detection)
+    assert (deltas[-1].finish_reason, deltas[-1].finish_details) == (FinishReason.LENGTH, None)

@@ -39,7 +39,7 @@ class Residents:
         which it is to tell something.
         """
         pages: list[int] = []
-        if not self._prefix_caching or sequence.num_computed_tokens % self._page_size:
+        if not self._prefix_caching or not sequence.reads_cache or sequence.num_computed_tokens % self._page_size:
             return pages
         num_tokens = sequence.num_tokens - 1
         if sequence.readout is not None:

@@ -62,6 +62,7 @@ class Sequence:
         adapter: id of the low-rank adapter it runs with, or None; its pages are shared within that adapter only.
         reply_to: opaque to the planner.
         readout: what is to be told of the prompt's rows, until it has been; None: nothing.
+        reads_cache: whether it takes pages from the prefix cache; it offers its own in any case.
         token_ids: prompt and known output; only ever appended to.
         num_pending_tokens: being drawn by steps in flight, not known yet.
         num_computed_tokens: leading tokens whose keys and values are in `pages`, or will be when the steps in flight
@@ -92,6 +93,7 @@ class Sequence:
     owner: str = "anonymous"
     reply_to: Any = None
     readout: PromptReadout | None = None
+    reads_cache: bool = True
 
     token_ids: list[int] = dataclasses.field(init=False)
     num_pending_tokens: int = dataclasses.field(init=False, default=0)

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from limelight.errors import CheckpointError, InvalidRequest
+from limelight.errors import InvalidRequest
 from limelight.generation import ChatPrompt
 from limelight.models.fields import Fields
 from limelight.models.text.chat_messages import plain, template_messages, with_textual_arguments
-from limelight.models.text.chat_template import ChatTemplate, TemplateRefusal
+from limelight.models.text.chat_template import ChatTemplate, TemplateRefusal, TemplateSyntax
 from limelight.models.text.tokenizer_settings import read_tokenizer_settings
 from limelight.quoting import explanation, shorten
 
@@ -25,6 +25,9 @@ GGUF_TOKEN_KEYS = {
     "unk_token": "unknown_token_id",
     "pad_token": "padding_token_id",
 }
+
+MAX_TEMPLATE_CHARACTERS = 64 * 1024
+"""Of a template that comes with a request; those of models have up to 20 thousand."""
 
 AS_TEXT = "send the whole prompt as text instead (/v1/completions, `limelight generate`)"
 """What to do without a chat template."""
@@ -56,10 +59,14 @@ class JinjaChatFormat:
         for name, source in named.items():
             try:
                 self._templates[name] = ChatTemplate(source, now=now)
-            except CheckpointError as error:
-                self._broken[name] = error.message
-                logger.warning("%s; conversations that need it will be refused", error.message)
+            except TemplateSyntax as error:
+                self._broken[name] = (
+                    f"the model's chat template is not valid Jinja ({error}); download the model again or correct its "
+                    "chat_template.jinja"
+                )
+                logger.warning("%s; conversations that need it will be refused", self._broken[name])
         self._special_tokens = dict(special_tokens or {})
+        self._now = now
 
     def render(self, prompt: ChatPrompt) -> str:
         """See `ChatFormat.render`. `param` of an error names the field at fault."""
@@ -74,9 +81,10 @@ class JinjaChatFormat:
         try:
             return self._render(template, prompt)
         except TemplateRefusal as error:
+            own = prompt.template is None
             raise InvalidRequest(
-                f"the model's chat template refuses the conversation: {explanation(error)}",
-                param="messages",
+                f"the {'model' if own else 'request'}'s chat template refuses the conversation: {explanation(error)}",
+                param="messages" if own else "chat_template",
             ) from error
         except RecursionError as error:
             raise InvalidRequest("messages nest too deeply; send a flatter structure", param="messages") from error
@@ -102,6 +110,8 @@ class JinjaChatFormat:
         return rendered if final_text is None else _cut_after_final_message(rendered, final_text)
 
     def _template(self, prompt: ChatPrompt) -> ChatTemplate:
+        if prompt.template is not None:
+            return self._foreign_template(prompt.template)
         wanted = ("tool_use", "default") if prompt.tools else ("default",)
         for name in wanted:
             if name in self._templates:
@@ -116,6 +126,17 @@ class JinjaChatFormat:
             f"the model has no chat template{known}; {AS_TEXT}",
             param="messages",
         )
+
+    def _foreign_template(self, source: str) -> ChatTemplate:
+        if len(source) > MAX_TEMPLATE_CHARACTERS:
+            raise InvalidRequest(
+                f"chat_template has {len(source)} characters, at most {MAX_TEMPLATE_CHARACTERS} are allowed",
+                param="chat_template",
+            )
+        try:
+            return ChatTemplate(source, now=self._now)
+        except TemplateSyntax as error:
+            raise InvalidRequest(f"chat_template is not valid Jinja ({error})", param="chat_template") from error
 
     def _arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         for name in OWN_VARIABLES:

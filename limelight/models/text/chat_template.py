@@ -16,11 +16,14 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from limelight.errors import CheckpointError
 from limelight.quoting import explanation
 
 MAX_CHARACTERS = 64 * 1024 * 1024
 """No prompt comes near this; a template that runs away is stopped here."""
+
+
+class TemplateSyntax(Exception):
+    """The source is not valid Jinja; the message says where."""
 
 
 class TemplateRefusal(Exception):
@@ -37,7 +40,7 @@ class ChatTemplate:
         loops_over_content: it takes message contents that are lists of parts.
 
     Raises:
-        CheckpointError: the source is not valid Jinja.
+        TemplateSyntax: the source is not valid Jinja.
     """
 
     def __init__(self, source: str, *, now: Callable[[], datetime]) -> None:
@@ -51,12 +54,9 @@ class ChatTemplate:
             self.loops_over_content = _loops_over_content(environment.parse(source))
             self._template = environment.from_string(source)
         except TemplateSyntaxError as error:
-            raise CheckpointError(
-                f"the model's chat template is not valid Jinja (line {error.lineno}: {explanation(error.message)}); "
-                "download the model again or correct its chat_template.jinja"
-            ) from error
+            raise TemplateSyntax(f"line {error.lineno}: {explanation(error.message)}") from error
         except RecursionError as error:
-            raise CheckpointError("the model's chat template nests too deeply to be compiled") from error
+            raise TemplateSyntax("it nests too deeply to be compiled") from error
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """The text.

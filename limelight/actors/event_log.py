@@ -16,10 +16,11 @@ MIN_UNREAD_TO_MERGE = 64
 class ChoiceRecord:
     """Builder that merges the deltas of one choice, in order."""
 
-    __slots__ = ("_finish", "_index", "_logprobs", "_text", "_token_ids", "_usage")
+    __slots__ = ("_finish", "_index", "_logprobs", "_reasoning", "_text", "_token_ids", "_usage")
 
     def __init__(self, index: int) -> None:
         self._index = index
+        self._reasoning: list[str] = []
         self._text: list[str] = []
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprob] | None = None
@@ -28,6 +29,8 @@ class ChoiceRecord:
 
     def add(self, delta: Delta) -> None:
         """Append a delta of this choice."""
+        if delta.reasoning:
+            self._reasoning.append(delta.reasoning)
         if delta.text:
             self._text.append(delta.text)
         self._token_ids.extend(delta.token_ids)
@@ -43,13 +46,14 @@ class ChoiceRecord:
     @property
     def empty(self) -> bool:
         """Whether nothing has been added that a reader could miss."""
-        return not (self._text or self._token_ids or self._finish)
+        return not (self._reasoning or self._text or self._token_ids or self._finish)
 
     def delta(self) -> Delta:
         """Everything added, as one delta."""
         finish = self._finish
         return Delta(
             index=self._index,
+            reasoning="".join(self._reasoning),
             text="".join(self._text),
             token_ids=tuple(self._token_ids),
             logprobs=None if self._logprobs is None else tuple(self._logprobs),
@@ -65,6 +69,7 @@ class ChoiceRecord:
         assert whole.finish_reason is not None, "the choice has finished"
         return Completion(
             index=whole.index,
+            reasoning=whole.reasoning,
             text=whole.text,
             token_ids=whole.token_ids,
             logprobs=whole.logprobs,

@@ -28,8 +28,12 @@ from limelight.actors.token_logprobs import prompt_logprobs
 from limelight.errors import ContextLengthExceeded, LimelightError, RequestCancelled
 from limelight.generation import ChatPrompt, GenerationRequest, TokenLogprob, Usage
 from limelight.models.loaded_model import LoadedModel
+from limelight.parsing.reasoning import ReasoningSplitter, opening
 
 logger = logging.getLogger(__name__)
+
+NUM_TOKENS_OF_MARKS = 32
+"""So many tokens at the end of a prompt hold any mark of reasoning and the white space behind it."""
 
 
 class RequestActor:
@@ -91,6 +95,7 @@ class RequestActor:
             prompt_tokens=len(self.prompt_token_ids),
             completion_tokens=sum(choice.num_tokens for choice in self._choices),
             cached_tokens=self._cached_tokens or 0,
+            reasoning_tokens=sum(choice.num_reasoning_tokens for choice in self._choices),
             accepted_prediction_tokens=self._num_accepted,
             rejected_prediction_tokens=self._num_drafts - self._num_accepted,
         )
@@ -153,6 +158,7 @@ class RequestActor:
         self.prompt_token_ids = encoded.token_ids
         self.prompt_text = encoded.text
         self.prompt_token_offsets = encoded.offsets
+        self._expect_reasoning()
         request, sampling = self.request, self.request.sampling
         stop_token_ids = frozenset(sampling.stop_token_ids or ())
         self._submitted = True
@@ -171,6 +177,19 @@ class RequestActor:
                 pooling=request.pooling,
             )
         )
+
+    def _expect_reasoning(self) -> None:
+        """Tell the choices how reasoning is marked, and whether the prompt has opened or closed one already."""
+        marks = self.request.reasoning
+        if marks is None:
+            return
+        prompt = self.prompt_text
+        if prompt is None:
+            end = self.prompt_token_ids[-NUM_TOKENS_OF_MARKS:]
+            prompt = self._model.vocabulary.decode(end, skip_special_tokens=False)
+        begins = opening(prompt, marks)
+        for choice in self._choices:
+            choice.expect_reasoning(ReasoningSplitter(marks, begins))
 
     async def _after_scores(self, generated: Generated) -> list[Generated]:
         """The messages that may be acted on now: those of other choices wait for the scores, which come with the first
@@ -206,7 +225,7 @@ class RequestActor:
         if ends:
             delta = msgspec.structs.replace(delta, usage=self.usage)
         due = self._pacers[delta.index].add(delta) if self._pacers else delta
-        if due is not None and (due.text or due.token_ids or due.finish_reason is not None):
+        if due is not None and (due.text or due.reasoning or due.token_ids or due.finish_reason is not None):
             self.log.append(due)
         if ends:
             self.log.end()

@@ -3,17 +3,26 @@ from hypothesis import strategies as st
 
 from limelight.actors.choice import Choice
 from limelight.actors.messages import Generated
-from limelight.generation import FinishReason, RepetitionDetection, SamplingParams
+from limelight.generation import FinishReason, ReasoningFormat, RepetitionDetection, SamplingParams
+from limelight.parsing.reasoning import Opening, ReasoningSplitter
 from limelight.step import SampledLogprobs
 from limelight.testing import END, ByteVocabulary
 
 VOCABULARY = ByteVocabulary()
 
 
-def run(token_ids, finish=FinishReason.LENGTH, *, per_message=1, logprobs=False, **sampling):
-    """All deltas of a choice that draws `token_ids`; ends with EOS if the last token is END."""
+THINK = ReasoningFormat("<think>", "</think>")
+
+
+def run(token_ids, finish=FinishReason.LENGTH, *, per_message=1, logprobs=False, begins=None, **sampling):
+    """All deltas of a choice that draws `token_ids`; ends with EOS if the last token is END.
+
+    With `begins`, its reasoning is kept apart.
+    """
     sampling = SamplingParams(max_tokens=None, logprobs=0 if logprobs else None, **sampling)
     choice, deltas = Choice(0, sampling, VOCABULARY), []
+    if begins is not None:
+        choice.expect_reasoning(ReasoningSplitter(THINK, begins))
     for start in range(0, len(token_ids), per_message):
         piece = tuple(token_ids[start : start + per_message])
         last = start + per_message >= len(token_ids)
@@ -145,3 +154,63 @@ def test_an_end_of_its_own_is_not_called_a_repetition():
     assert deltas[-1].finish_details is None
     _, deltas = run(b"abb", repetition_detection=detection)
     assert (deltas[-1].finish_reason, deltas[-1].finish_details) == (FinishReason.LENGTH, None)
+
+
+def reasoning_of(deltas):
+    return "".join(delta.reasoning for delta in deltas)
+
+
+def test_reasoning_streams_apart_from_the_text_and_its_tokens_are_counted():
+    written = b"<think>\nab\n</think>\n\nHi"
+    choice, deltas = run([*written, END], begins=Opening.UNKNOWN)
+    assert [(delta.reasoning, delta.text) for delta in deltas if delta.reasoning or delta.text] == [
+        ("a", ""),
+        ("b", ""),
+        ("", "H"),
+        ("", "i"),
+    ]
+    assert choice.num_reasoning_tokens == len(b"<think>\nab\n</think>")
+    assert bytes(token for delta in deltas for token in delta.token_ids if token != END) == written
+
+
+def test_reasoning_that_the_prompt_opened_or_closed():
+    choice, deltas = run(b"ab</think>cd", begins=Opening.REASONING)
+    assert (reasoning_of(deltas), text_of(deltas), choice.num_reasoning_tokens) == ("ab", "cd", 10)
+    choice, deltas = run(b"<think>ab", begins=Opening.TEXT)
+    assert (reasoning_of(deltas), text_of(deltas), choice.num_reasoning_tokens) == ("", "<think>ab", 0)
+    choice, deltas = run(b"ab</thi", begins=Opening.REASONING)
+    assert (reasoning_of(deltas), text_of(deltas), choice.num_reasoning_tokens) == ("ab</thi", "", 7)
+
+
+def test_a_stop_string_ends_reasoning_too():
+    choice, deltas = run(b"<think>one two", begins=Opening.UNKNOWN, stop="two")
+    assert (reasoning_of(deltas), text_of(deltas)) == ("one ", "")
+    assert deltas[-1].stop_reason == "two"
+    assert choice.num_reasoning_tokens == len(b"<think>one two")
+
+
+def test_special_tokens_are_shown_where_they_are_marks():
+    _, deltas = run([*b"a", END, *b"b"], shown_special_tokens=frozenset({END}))
+    assert text_of(deltas) == "a<|end|>b"
+
+
+@given(
+    st.lists(st.sampled_from(["<think>", "</think>", "</thi", "\n", "a", "é", "stop", " "]), max_size=12),
+    st.sampled_from(list(Opening)),
+    st.sampled_from([None, ["stop"], ["</think>x", "\n\n"]]),
+    st.integers(2, 9),
+    st.booleans(),
+)
+def test_any_split_into_messages_gives_the_same_reasoning_and_counts(pieces, begins, stop, per_message, logprobs):
+    token_ids = [*"".join(pieces).encode(), END]
+    ways = []
+    for size in (1, per_message, len(token_ids)):
+        choice, deltas = run(token_ids, per_message=size, begins=begins, stop=stop, logprobs=logprobs)
+        tokens = [token for delta in deltas for token in delta.token_ids]
+        ways.append((reasoning_of(deltas), text_of(deltas), tokens, choice.num_reasoning_tokens, choice.num_tokens))
+        text_has_begun = False
+        for delta in deltas:
+            assert not (text_has_begun and delta.reasoning), "reasoning comes before the text"
+            text_has_begun = text_has_begun or delta.text != ""
+    assert ways[0] == ways[1] == ways[2]
+    assert ways[0][3] <= ways[0][4]

@@ -21,13 +21,16 @@ class Detokenizer:
 
     Args:
         skip_special_tokens: leave control tokens out of the text. They don't interrupt a character either.
+        shown: control tokens that stay in it all the same.
     """
 
     __slots__ = ("_is_special", "_pending", "_skip_special_tokens", "_token_bytes")
 
-    def __init__(self, vocabulary: Vocabulary, skip_special_tokens: bool) -> None:
+    def __init__(self, vocabulary: Vocabulary, skip_special_tokens: bool, shown: frozenset[int] = frozenset()) -> None:
         self._token_bytes = vocabulary.token_bytes
         self._is_special = vocabulary.is_special
+        if shown:
+            self._is_special = lambda token_id: token_id not in shown and vocabulary.is_special(token_id)
         self._skip_special_tokens = skip_special_tokens
         self._pending = b""
 

@@ -9,6 +9,7 @@ from litestar.config.cors import CORSConfig
 from limelight.config import EngineConfig
 from limelight.engine import Engine
 from limelight.http.adapters import adapter_routes
+from limelight.http.anthropic.routes import message_routes
 from limelight.http.auth import Authenticator, Gate
 from limelight.http.capabilities import capabilities_route
 from limelight.http.chat import chat_route
@@ -62,6 +63,7 @@ def _routers(serving: Serving) -> list[Router]:
             route_handlers=[
                 chat_route(serving),
                 completions_route(serving),
+                *message_routes(serving),
                 *model_routes(serving),
                 capabilities_route(serving),
                 *adapter_routes(serving),

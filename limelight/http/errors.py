@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -46,6 +46,12 @@ class ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorObject
 
 
+ErrorShape = Callable[[ErrorObject, int], msgspec.Struct]
+"""Makes the body of an error response from the error and its HTTP status."""
+ERROR_SHAPE = "error_shape"
+"""`opt` of a route that speaks another API than OpenAI's: its `ErrorShape`."""
+
+
 def error_body(error: LimelightError, scope: Any) -> ErrorBody:
     """The wire form of `error`."""
     return ErrorBody(
@@ -64,9 +70,19 @@ def exception_handlers() -> ExceptionHandlersMap:
     return {LimelightError: _limelight_error, HTTPException: _framework_error, Exception: _unexpected_error}
 
 
-def _limelight_error(request: Request[Any, Any, Any], error: LimelightError) -> Response[ErrorBody]:
+def _limelight_error(request: Request[Any, Any, Any], error: LimelightError) -> Response[msgspec.Struct]:
     log_failure(error, request.scope)
-    return Response(error_body(error, request.scope), status_code=error.status, headers=_headers(error))
+    return _response(request, error_body(error, request.scope), error.status, _headers(error))
+
+
+def _response(
+    request: Request[Any, Any, Any], body: ErrorBody, status: int, headers: Mapping[str, str] | None
+) -> Response[msgspec.Struct]:
+    """`body` in the shape of the API that the route speaks."""
+    handler = request.scope.get("route_handler")
+    shape: ErrorShape | None = handler.opt.get(ERROR_SHAPE) if isinstance(handler, HTTPRouteHandler) else None
+    content: msgspec.Struct = body if shape is None else shape(body.error, status)
+    return Response(content, status_code=status, headers=dict(headers or {}), media_type="application/json")
 
 
 def log_failure(error: LimelightError, scope: Any) -> None:
@@ -90,7 +106,7 @@ def _retry_after(seconds: float) -> dict[str, str]:
     return {"retry-after": str(max(1, math.ceil(seconds))), "retry-after-ms": str(math.ceil(seconds * 1000))}
 
 
-def _framework_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[ErrorBody]:
+def _framework_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[msgspec.Struct]:
     """Unknown routes, wrong methods, oversized bodies and what else Litestar itself refuses."""
     path = shorten(request.scope["path"])
     kinds = {
@@ -109,7 +125,7 @@ def _framework_error(request: Request[Any, Any, Any], error: HTTPException) -> R
         code=code,
         request_id=request_id(request.scope),
     )
-    return Response(ErrorBody(body), status_code=error.status_code, headers=error.headers)
+    return _response(request, ErrorBody(body), error.status_code, error.headers)
 
 
 def _body_limit(request: Request[Any, Any, Any]) -> Any:
@@ -117,10 +133,10 @@ def _body_limit(request: Request[Any, Any, Any]) -> Any:
     return handler.resolve_request_max_body_size() if isinstance(handler, HTTPRouteHandler) else "this server's"
 
 
-def _unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[ErrorBody]:
+def _unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[msgspec.Struct]:
     """A bug of ours: the log has the traceback, the client has the id to find it by."""
     logger.error("request %s met a bug", request_id(request.scope), exc_info=error)
-    return Response(internal_error(request.scope), status_code=500)
+    return _response(request, internal_error(request.scope), 500, None)
 
 
 def internal_error(scope: Any) -> ErrorBody:

@@ -30,6 +30,7 @@ def adopt_request_id(scope: Any, given: str) -> None:
 
 
 async def add_request_id(message: Any, scope: Any) -> None:
-    """Litestar `before_send` hook: every response, errors included, names its request."""
+    """Litestar `before_send` hook: every response, errors included, names its request, for clients of either API."""
     if message["type"] == "http.response.start":
-        message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id(scope).encode("latin-1"))]
+        name = request_id(scope).encode("latin-1")
+        message["headers"] = [*message.get("headers", ()), (b"x-request-id", name), (b"request-id", name)]

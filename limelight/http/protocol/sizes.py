@@ -10,7 +10,7 @@ import msgspec
 
 from limelight.errors import InvalidRequest
 
-LARGE_FIELDS = frozenset({"messages", "prompt"})
+LARGE_FIELDS = frozenset({"messages", "prompt", "system"})
 MAX_FIELD_BYTES = 256 * 1024
 """Of any other field. The longest permitted `stop`, all of it escaped, has 192 KiB."""
 MAX_ENTRIES = 10_000

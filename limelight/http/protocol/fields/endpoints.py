@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from limelight.http.protocol.fields.adapters import LOAD_FIELDS, UNLOAD_FIELDS
+from limelight.http.protocol.fields.anthropic import COUNT_TOKENS_FIELDS, MESSAGES_FIELDS
 from limelight.http.protocol.fields.chat import CHAT_FIELDS
 from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
 from limelight.http.protocol.fields.field import Field
@@ -20,6 +21,8 @@ class Endpoint(msgspec.Struct, frozen=True):
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", CHAT_FIELDS),
     Endpoint("/v1/completions", COMPLETION_FIELDS),
+    Endpoint("/v1/messages", MESSAGES_FIELDS),
+    Endpoint("/v1/messages/count_tokens", COUNT_TOKENS_FIELDS),
     Endpoint("/v1/load_lora_adapter", LOAD_FIELDS),
     Endpoint("/v1/unload_lora_adapter", UNLOAD_FIELDS),
 )

@@ -36,6 +36,8 @@ PING = event_frame(Ping())
 class MessageFrames:
     """See `FrameWriter`. `message_start` waits for the first news: it tells how many tokens the prompt has."""
 
+    keep_alive = PING
+
     def __init__(self, message_id: str, model: str, prepared: PreparedConversation) -> None:
         self._id = message_id
         self._model = model

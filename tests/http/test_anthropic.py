@@ -319,6 +319,15 @@ async def test_the_client_raises_what_fails_in_mid_stream():
     assert failed.value.body["type"] == "error"
 
 
+async def test_tokens_are_counted_as_a_message_has_them():
+    async with official(scripted_engine(ANSWER)) as api:
+        counted = await api.messages.count_tokens(model="scripted", messages=HI, system="be brief")
+        usage = (await api.messages.create(**body(system="be brief"))).usage
+        with pytest.raises(anthropic.NotFoundError):
+            await api.messages.count_tokens(model="other", messages=HI)
+    assert counted.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
+
+
 def test_every_field_of_the_client_has_a_row():
     fields = typing.get_type_hints(MessageCreateParamsBase)
     assert fields.keys() - MESSAGES_FIELDS.keys() == set()

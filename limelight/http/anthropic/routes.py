@@ -1,9 +1,9 @@
-"""`POST /v1/messages`: the Messages API of Anthropic, whole and streamed."""
+"""`POST /v1/messages`, whole and streamed, and `/v1/messages/count_tokens`: the Messages API of Anthropic."""
 
 import secrets
 from typing import Any
 
-from litestar import Request, post
+from litestar import Request, Response, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
@@ -12,9 +12,9 @@ from limelight.http.anthropic.blocks import content_blocks, stop
 from limelight.http.anthropic.frames import MessageFrames
 from limelight.http.conversation import PreparedConversation, prepare
 from limelight.http.errors import ERROR_SHAPE
-from limelight.http.protocol.anthropic.answer import Message, anthropic_error, message_usage
+from limelight.http.protocol.anthropic.answer import Message, TokenCount, anthropic_error, message_usage
 from limelight.http.protocol.anthropic.conversation import conversation, sampling
-from limelight.http.protocol.anthropic.request import MESSAGES_DECODER
+from limelight.http.protocol.anthropic.request import COUNT_TOKENS_DECODER, MESSAGES_DECODER
 from limelight.http.serving import Serving
 from limelight.http.sse import StreamedAnswer
 from limelight.http.whole import WholeAnswer
@@ -50,7 +50,16 @@ def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
 
         return WholeAnswer(engine, [generation], build, headers)
 
-    return [messages]
+    @post("/v1/messages/count_tokens", status_code=200, opt=ANTHROPIC_ERRORS)
+    async def count_tokens(request: Request[Any, Any, Any]) -> Response[TokenCount]:
+        body, ignored = await serving.decode(request, COUNT_TOKENS_DECODER)
+        serving.check_model(body.model)
+        engine = serving.engine
+        prepared = prepare(engine, conversation(body), engine.default_sampling)
+        token_ids = await engine.tokenize(prepared.prompt)
+        return Response(TokenCount(len(token_ids)), headers=serving.report_ignored(ignored))
+
+    return [messages, count_tokens]
 
 
 def whole_message(message_id: str, model: str, prepared: PreparedConversation, generation: Generation) -> Message:

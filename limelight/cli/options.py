@@ -17,7 +17,7 @@ from limelight.cli.option_groups import (
     model_options,
     sampling_options,
 )
-from limelight.cli.settings import device
+from limelight.cli.settings import device, memory_bytes
 from limelight.cli.unknown_options import complaint
 from limelight.config import CPU_KERNELS, DTYPES, MODEL_IMPLS, QUANTIZATIONS
 
@@ -216,6 +216,35 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         metavar="SECONDS",
         help="between two chunks of a stream at least; 0 sends each token at once. Default: 0 while up to 16 sequences "
         "run, up to 0.1 where there are more",
+    )
+    resuming = parser.add_argument_group("resumable streams", "For clients that send x-limelight-resumable: 1.")
+    resuming.add_argument(
+        "--resume-stream-memory",
+        type=memory_bytes,
+        default="16MiB",
+        metavar="SIZE",
+        help="what is kept of one stream; of a longer one the oldest frames go",
+    )
+    resuming.add_argument(
+        "--resume-memory",
+        type=memory_bytes,
+        default="256MiB",
+        metavar="SIZE",
+        help="what is kept of all of them; those that ended first go first",
+    )
+    resuming.add_argument(
+        "--resume-keep",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long a stream is kept after its end",
+    )
+    resuming.add_argument(
+        "--max-grace",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long a client may let its stream go on while it is away, at most",
     )
     life = parser.add_argument_group("life")
     life.add_argument(

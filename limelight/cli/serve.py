@@ -67,6 +67,10 @@ def http_settings(options: argparse.Namespace) -> HttpSettings:
         unknown_fields=options.unknown_fields,
         header_wait_seconds=options.header_wait,
         keep_alive_seconds=options.keep_alive or None,
+        resume_stream_bytes=options.resume_stream_memory,
+        resume_memory_bytes=options.resume_memory,
+        resume_keep_seconds=options.resume_keep,
+        max_grace_seconds=options.max_grace,
         root_path=options.root_path,
     )
 

@@ -21,6 +21,8 @@ from limelight.http.page import page_routes
 from limelight.http.request_id import add_request_id
 from limelight.http.serving import IGNORED_FIELDS_HEADER, Serving
 from limelight.http.settings import HttpSettings
+from limelight.http.stream_options import STREAM_HEADER
+from limelight.http.stream_routes import stream_routes
 
 
 def create_app(
@@ -64,6 +66,7 @@ def _routers(serving: Serving) -> list[Router]:
                 chat_route(serving),
                 completions_route(serving),
                 *message_routes(serving),
+                *stream_routes(serving),
                 *model_routes(serving),
                 capabilities_route(serving),
                 *adapter_routes(serving),
@@ -90,7 +93,7 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
         return None
     return CORSConfig(
         allow_origins=list(origins),
-        allow_methods=["GET", "POST", "OPTIONS"],
-        expose_headers=["x-request-id", "retry-after", "retry-after-ms", IGNORED_FIELDS_HEADER],
+        allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
+        expose_headers=["x-request-id", "retry-after", "retry-after-ms", IGNORED_FIELDS_HEADER, STREAM_HEADER],
         max_age=600,
     )

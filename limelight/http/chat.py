@@ -25,7 +25,8 @@ from limelight.http.protocol.chat import (
 from limelight.http.protocol.sampling import GenerationFields
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
-from limelight.http.sse import DONE, KEEP_ALIVE, StreamedAnswer, failure_frames, frame, pieces
+from limelight.http.sse import DONE, KEEP_ALIVE, failure_frames, frame, pieces
+from limelight.http.stream_routes import resume
 from limelight.http.streams import Event
 from limelight.http.whole import WholeAnswer
 
@@ -33,7 +34,7 @@ from limelight.http.whole import WholeAnswer
 def chat_route(serving: Serving) -> HTTPRouteHandler:
     """The route."""
 
-    @post("/v1/chat/completions", status_code=200)
+    @post("/v1/chat/completions", status_code=200, before_request=resume(serving))
     async def chat_completions(request: Request[Any, Any, Any]) -> ASGIApp:
         chat, headers = await serving.read(request, CHAT_DECODER)
         engine = serving.engine
@@ -49,8 +50,7 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
             cache_salt=chat.cache_salt,
         )
         if chat.stream:
-            writer = ChatFrames(answer_id, chat)
-            return StreamedAnswer(engine, [generation], writer, serving.settings, headers)
+            return serving.streamed(request, [generation], ChatFrames(answer_id, chat), headers)
 
         def build(generations: list[Generation]) -> ChatCompletion:
             return chat_completion(answer_id, chat.model, generations[0])

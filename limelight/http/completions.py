@@ -24,7 +24,8 @@ from limelight.http.protocol.completions import (
 )
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
-from limelight.http.sse import DONE, KEEP_ALIVE, StreamedAnswer, failure_frames, frame, pieces, text_pieces
+from limelight.http.sse import DONE, KEEP_ALIVE, failure_frames, frame, pieces, text_pieces
+from limelight.http.stream_routes import resume
 from limelight.http.streams import Event
 from limelight.http.whole import WholeAnswer
 
@@ -32,7 +33,7 @@ from limelight.http.whole import WholeAnswer
 def completions_route(serving: Serving) -> HTTPRouteHandler:
     """The route."""
 
-    @post("/v1/completions", status_code=200)
+    @post("/v1/completions", status_code=200, before_request=resume(serving))
     async def completions(request: Request[Any, Any, Any]) -> ASGIApp:
         completion, headers = await serving.read(request, COMPLETION_DECODER)
         engine = serving.engine
@@ -60,7 +61,7 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
         echoed = _echoed(engine, prompts, completion)
         if completion.stream:
             writer = CompletionFrames(answer_id, completion, sampling.n, echoed)
-            return StreamedAnswer(engine, requests, writer, serving.settings, headers)
+            return serving.streamed(request, requests, writer, headers)
 
         def build(generations: list[Generation]) -> TextCompletion:
             return text_completion(answer_id, completion.model, generations, echoed)

@@ -36,6 +36,7 @@ class Recording:
 
     Attributes:
         log: what readers read. Each frame is one part that the writer yielded, so frame numbers are event numbers.
+        num_readers: those in a `reader` block.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Recording:
         self._grace_seconds = grace_seconds
         self._grace: asyncio.TimerHandle | None = None
         self._ended = ended
-        self._num_readers = 0
+        self.num_readers = 0
         self._begun = asyncio.Event()
         self._refusal: LimelightError | None = None
         self._cancelled_by: LimelightError | None = None
@@ -98,13 +99,13 @@ class Recording:
     @contextmanager
     def reader(self) -> Iterator[None]:
         """Count as a reader inside the block; when the last one leaves, the grace time begins."""
-        self._num_readers += 1
+        self.num_readers += 1
         self._stop_grace()
         try:
             yield
         finally:
-            self._num_readers -= 1
-            if self._num_readers == 0 and not self.log.closed and self._grace_seconds is not None:
+            self.num_readers -= 1
+            if self.num_readers == 0 and not self.log.closed and self._grace_seconds is not None:
                 loop = asyncio.get_running_loop()
                 self._grace = loop.call_later(self._grace_seconds, self._abandon, self._grace_seconds)
 

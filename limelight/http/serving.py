@@ -4,19 +4,25 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request
 from litestar.exceptions import HTTPException
+from litestar.types import ASGIApp
 
 from limelight.engine import Engine
 from limelight.errors import ModelNotFound
 from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
+from limelight.http.recordings import Recordings
 from limelight.http.request_id import adopt_request_id
+from limelight.http.resumable import ResumableAnswer
 from limelight.http.settings import HttpSettings
+from limelight.http.sse import FrameWriter, StreamedAnswer
+from limelight.http.stream_options import stream_options
 from limelight.http.unread_body import discard_body
 from limelight.quoting import quoted, shorten
 
@@ -32,7 +38,7 @@ FORM_TYPE = "application/x-www-form-urlencoded"
 
 
 class Serving:
-    """One application's engine and settings.
+    """One application's engine, settings and recorded streams.
 
     `created`: Unix seconds, the date of the model in the API.
     """
@@ -40,6 +46,7 @@ class Serving:
     def __init__(self, engine: Engine, settings: HttpSettings) -> None:
         self.engine = engine
         self.settings = settings
+        self.recordings = Recordings(engine, settings)
         self.created = int(time.time())
         self._logged_fields: set[str] = set()
 
@@ -105,6 +112,31 @@ class Serving:
             adapter=None if model == self.engine.model_name else model,
             owner=owner,
             reasoning=reasoning,
+        )
+
+    def streamed(
+        self,
+        request: Request[Any, Any, Any],
+        requests: Sequence[GenerationRequest],
+        writer: FrameWriter,
+        headers: Mapping[str, str],
+    ) -> ASGIApp:
+        """The response that streams what `writer` makes of the answers to `requests`, resumable if the client asks.
+
+        Raises:
+            InvalidRequest: a header that says how to stream has an impossible value.
+        """
+        options = stream_options(request.headers, self.settings)
+        if options.grace_seconds is None:
+            return StreamedAnswer(self.engine, requests, writer, self.settings, headers)
+        return ResumableAnswer(
+            self.recordings,
+            request.scope["user"].name,
+            requests,
+            writer,
+            self.settings,
+            headers,
+            options.grace_seconds,
         )
 
     def _adapter_names(self) -> list[str]:

@@ -1,5 +1,6 @@
 """How the HTTP side behaves: one small frozen struct, validated on construction."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,9 @@ UnknownFields = Literal["suggest", "refuse", "ignore"]
 MAX_BODY_BYTES = 10 * 1024 * 1024
 """Holds the longest prompt of a million-token context as text. Decoding that much text takes about 20 ms of the event
 loop (what costs more is bounded in `protocol/sizes.py`); a larger default would let one client stall all streams."""
+
+MIN_RESUME_STREAM_BYTES = 128 * 1024
+"""Room for the longest frame, and for one after it."""
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +36,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         header_wait_seconds: a stream's status line waits this long for the first token, so that an early failure has
             an honest status.
         keep_alive_seconds: after this much silence a stream carries a comment line; None switches that off.
+        resume_stream_bytes: what is kept of one resumable stream; of a longer one the oldest frames go.
+        resume_memory_bytes: what is kept of all of them together; those that ended first go first.
+        resume_keep_seconds: how long a resumable stream is kept after its end.
+        max_grace_seconds: the longest time that a client may ask its stream to go on without a reader.
         root_path: path prefix under which a proxy serves the application (`"/llm"`). Requests are understood with
             the prefix and without it, so it does not matter whether the proxy strips it.
 
@@ -48,6 +56,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     unknown_fields: UnknownFields = "suggest"
     header_wait_seconds: float = 1.0
     keep_alive_seconds: float | None = 15.0
+    resume_stream_bytes: int = 16 * 1024 * 1024
+    resume_memory_bytes: int = 256 * 1024 * 1024
+    resume_keep_seconds: float = 300.0
+    max_grace_seconds: float = 300.0
     root_path: str = ""
 
     def __post_init__(self) -> None:
@@ -61,6 +73,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"header_wait_seconds is {self.header_wait_seconds}; it must be 0 or more")
         if self.keep_alive_seconds is not None and not self.keep_alive_seconds > 0:
             raise ConfigError(f"keep_alive_seconds is {self.keep_alive_seconds}; it must be above 0, or None for off")
+        _check_resuming(self)
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise ConfigError(f"root_path is {self.root_path!r}; it must look like '/llm'")
 
@@ -80,6 +93,22 @@ def _check_keys(api_keys: Mapping[str, str], admin_keys: Mapping[str, str]) -> N
                 )
     if shared := sorted(name for name, key in admin_keys.items() if key in api_keys.values()):
         raise ConfigError(f"the admin key of {', '.join(shared)} is an API key, too; give each its own")
+
+
+def _check_resuming(settings: HttpSettings) -> None:
+    if settings.resume_stream_bytes < MIN_RESUME_STREAM_BYTES:
+        raise ConfigError(
+            f"resume_stream_bytes is {settings.resume_stream_bytes}; it must be at least {MIN_RESUME_STREAM_BYTES}"
+        )
+    if settings.resume_memory_bytes < settings.resume_stream_bytes:
+        raise ConfigError(
+            f"resume_memory_bytes is {settings.resume_memory_bytes}; it must be at least resume_stream_bytes, "
+            f"{settings.resume_stream_bytes}"
+        )
+    if not 1 <= settings.resume_keep_seconds < math.inf:
+        raise ConfigError(f"resume_keep_seconds is {settings.resume_keep_seconds}; it must be at least 1")
+    if not 0 <= settings.max_grace_seconds < math.inf:
+        raise ConfigError(f"max_grace_seconds is {settings.max_grace_seconds}; it must be 0 or more")
 
 
 def _check_folders(adapter_folders: tuple[str, ...]) -> None:

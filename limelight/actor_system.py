@@ -22,6 +22,7 @@ from limelight.actors.model_runner import ModelRunner
 from limelight.actors.outcome import settle
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
+from limelight.actors.scheduling.prompt_progress import PromptProgress
 from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
@@ -182,6 +183,10 @@ class ActorSystem:
         if self._ending.is_set():
             raise EngineNotRunning("the engine is being stopped")
         return parts.background.start(work, name)
+
+    def prompt_progress(self, request_id: str) -> PromptProgress | None:
+        """How far the prompt of a request is; None if the scheduler does not have it."""
+        return None if self._parts is None else self._parts.planner.prompt_progress(request_id)
 
     def statistics(self) -> EngineStatistics:
         """Counts of requests, seats, pages and steps.

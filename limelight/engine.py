@@ -334,7 +334,7 @@ class Engine:
         actor = self._system.admit(request)
         subscription = actor.log.subscribe()
         try:
-            yield Stream(actor, subscription)
+            yield Stream(actor, subscription, self._system.prompt_progress)
         finally:
             subscription.close()
 

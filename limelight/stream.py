@@ -1,7 +1,10 @@
 """A client's hold on one live request."""
 
+from collections.abc import Callable
+
 from limelight.actors.event_log import Subscription
 from limelight.actors.request import RequestActor
+from limelight.actors.scheduling.prompt_progress import PromptProgress as PromptProgress
 from limelight.generation import Delta, Generation, TokenLogprob
 
 
@@ -12,9 +15,15 @@ class Stream:
     merged deltas; it never slows the engine.
     """
 
-    def __init__(self, actor: RequestActor, subscription: Subscription) -> None:
+    def __init__(
+        self,
+        actor: RequestActor,
+        subscription: Subscription,
+        prompt_progress: Callable[[str], PromptProgress | None],
+    ) -> None:
         self._actor = actor
         self._subscription = subscription
+        self._prompt_progress = prompt_progress
         self._taken: list[Delta] = []
 
     @property
@@ -41,6 +50,22 @@ class Stream:
     def prompt_token_offsets(self) -> tuple[tuple[int, int], ...] | None:
         """Start and end of each prompt token in `prompt_text`, in characters; None unless asked for and known."""
         return self._actor.prompt_token_offsets
+
+    def prompt_progress(self) -> PromptProgress | None:
+        """How far the prompt is at this moment; None until it has been encoded, or if the request has failed.
+
+        From the first token on, and after the end, all of it is done.
+        """
+        actor = self._actor
+        if not actor.has_output:
+            return self._prompt_progress(self.request_id)
+        usage = actor.usage
+        return PromptProgress(
+            queue_position=0,
+            prompt_tokens=usage.prompt_tokens,
+            prompt_tokens_done=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+        )
 
     def __aiter__(self) -> "Stream":
         return self

@@ -101,6 +101,11 @@ class RequestActor:
         )
 
     @property
+    def has_output(self) -> bool:
+        """Whether a token has been drawn."""
+        return self._cached_tokens is not None
+
+    @property
     def _prompt_field(self) -> str:
         return "messages" if isinstance(self.request.prompt, ChatPrompt) else "prompt"
 

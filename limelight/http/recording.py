@@ -17,9 +17,11 @@ from limelight.errors import EngineNotRunning, LimelightError, RequestCancelled
 from limelight.generation import GenerationRequest
 from limelight.http.errors import error_body, log_failure
 from limelight.http.frame_log import FrameLog
+from limelight.http.prompt_progress import progress_line
 from limelight.http.request_id import only_request_id, request_id
 from limelight.http.sse import FrameWriter
 from limelight.http.streams import Event, Events, open_streams, read_together
+from limelight.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class Recording:
         self._grace: asyncio.TimerHandle | None = None
         self._ended = ended
         self.num_readers = 0
+        self._streams: Sequence[Stream] = ()
+        self._answering = False
         self._begun = asyncio.Event()
         self._refusal: LimelightError | None = None
         self._cancelled_by: LimelightError | None = None
@@ -96,6 +100,15 @@ class Recording:
             self._cancelled_by = reason or RequestCancelled("The stream was cancelled")
         self._task.cancel()
 
+    @property
+    def answering(self) -> bool:
+        """Whether the first event is there."""
+        return self._answering
+
+    def progress_line(self) -> bytes:
+        """A comment line about the prompt, as `progress_line` gives it."""
+        return progress_line(self._streams)
+
     @contextmanager
     def reader(self) -> Iterator[None]:
         """Count as a reader inside the block; when the last one leaves, the grace time begins."""
@@ -120,6 +133,7 @@ class Recording:
     async def _run(self) -> None:
         try:
             async with open_streams(self._engine, self._requests) as streams, read_together(streams) as events:
+                self._streams = streams
                 await self._record(events)
         except LimelightError as error:
             if self._begun.is_set():  # else whoever asked hears of it
@@ -147,6 +161,7 @@ class Recording:
         self._begun.set()
         if wait.cancelled_caught:
             event = await events.next()
+        self._answering = True
         while event is not None:
             self.log.append(self._writer.frames(event))
             event = await events.next()

@@ -8,6 +8,7 @@ a blank line after it would end an event that has no data.
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import anyio
 import msgspec
 from litestar.types import Receive, Scope, Send
 
@@ -38,7 +39,13 @@ class RecordedAnswer:
     """ASGI response: the frames of a recording from `number` on, as they come."""
 
     def __init__(
-        self, stream_id: str, recording: Recording, number: int, settings: HttpSettings, headers: Mapping[str, str]
+        self,
+        stream_id: str,
+        recording: Recording,
+        number: int,
+        settings: HttpSettings,
+        headers: Mapping[str, str],
+        progress_seconds: float | None,
     ) -> None:
         self._stream_id = stream_id.encode()
         self._recording = recording
@@ -49,6 +56,7 @@ class RecordedAnswer:
             (STREAM_HEADER.encode(), self._stream_id),
             *((name.encode(), value.encode()) for name, value in headers.items()),
         ]
+        self._progress_seconds = progress_seconds
         self.begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,8 +81,12 @@ class RecordedAnswer:
         """Write all frames; returns what the body ends with."""
         log, number = self._recording.log, self._number
         await body.write(b"")  # a middleware that holds the headers back until it sees a body lets them go now
+        progress = None if self._progress_seconds is None else _Progress(self._recording, body, self._progress_seconds)
         try:
-            while frames := await log.read(number):
+            while frames := await (progress.read(number) if progress else log.read(number)):
+                if progress is not None and self._recording.answering:
+                    await progress.end()
+                    progress = None
                 await body.write(self._with_ids(number, frames))
                 number += len(frames)
         except StreamGone as error:
@@ -91,6 +103,33 @@ class RecordedAnswer:
         return b"".join((first, *rest))
 
 
+class _Progress:
+    """Reads a recording before its first event, and tells meanwhile how far the prompt is."""
+
+    def __init__(self, recording: Recording, body: StreamBody, seconds: float) -> None:
+        self._recording = recording
+        self._body = body
+        self._seconds = seconds
+        self._told = b""
+
+    async def read(self, number: int) -> list[bytes]:
+        """As `FrameLog.read`."""
+        while True:
+            await self._tell()
+            with anyio.move_on_after(self._seconds):
+                return await self._recording.log.read(number)
+
+    async def end(self) -> None:
+        """The first event is there: all of the prompt is done."""
+        await self._tell()
+
+    async def _tell(self) -> None:
+        line = self._recording.progress_line()
+        if line not in (b"", self._told):
+            await self._body.write(line)
+            self._told = line
+
+
 class ResumableAnswer:
     """ASGI response: a new recorded stream, from its first frame on."""
 
@@ -103,6 +142,7 @@ class ResumableAnswer:
         settings: HttpSettings,
         headers: Mapping[str, str],
         grace_seconds: float,
+        progress_seconds: float | None,
     ) -> None:
         self._recordings = recordings
         self._owner = owner
@@ -111,6 +151,7 @@ class ResumableAnswer:
         self._settings = settings
         self._headers = headers
         self._grace_seconds = grace_seconds
+        self._progress_seconds = progress_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request.
@@ -121,7 +162,7 @@ class ResumableAnswer:
         stream_id, recording = self._recordings.open(
             self._owner, self._requests, self._writer, scope, self._grace_seconds
         )
-        answer = RecordedAnswer(stream_id, recording, 0, self._settings, self._headers)
+        answer = RecordedAnswer(stream_id, recording, 0, self._settings, self._headers, self._progress_seconds)
         try:
             await answer(scope, receive, send)
         finally:

@@ -128,7 +128,7 @@ class Serving:
         """
         options = stream_options(request.headers, self.settings)
         if options.grace_seconds is None:
-            return StreamedAnswer(self.engine, requests, writer, self.settings, headers)
+            return StreamedAnswer(self.engine, requests, writer, self.settings, headers, options.progress_seconds)
         return ResumableAnswer(
             self.recordings,
             request.scope["user"].name,
@@ -137,6 +137,7 @@ class Serving:
             self.settings,
             headers,
             options.grace_seconds,
+            options.progress_seconds,
         )
 
     def _adapter_names(self) -> list[str]:

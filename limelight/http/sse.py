@@ -19,10 +19,12 @@ from limelight.errors import LimelightError
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
 from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import ErrorBody, error_body, log_failure
+from limelight.http.prompt_progress import progress_line
 from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
 from limelight.http.stream_body import StreamBody
 from limelight.http.streams import Event, Events, open_streams, read_together
+from limelight.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +90,9 @@ class StreamedAnswer:
 
     The status line waits for the first event, at most `header_wait_seconds`: what fails before that is an ordinary
     error response. After that an error is a frame of its own.
+
+    Args:
+        progress_seconds: how often to tell of a change of progress before the first event; None: never.
     """
 
     def __init__(
@@ -97,11 +102,13 @@ class StreamedAnswer:
         writer: FrameWriter,
         settings: HttpSettings,
         headers: Mapping[str, str],
+        progress_seconds: float | None = None,
     ) -> None:
         self._engine = engine
         self._requests = requests
         self._writer = writer
         self._settings = settings
+        self._progress_seconds = progress_seconds
         self._headers = [*STREAM_HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,9 +124,9 @@ class StreamedAnswer:
             open_streams(self._engine, self._requests) as streams,
             read_together(streams) as events,
         ):
-            await self._write_events(events, scope, send)
+            await self._write_events(events, streams, scope, send)
 
-    async def _write_events(self, events: Events, scope: Scope, send: Send) -> None:
+    async def _write_events(self, events: Events, streams: Sequence[Stream], scope: Scope, send: Send) -> None:
         event: Event | None = None
         with anyio.move_on_after(self._settings.header_wait_seconds) as wait:
             event = await events.next()
@@ -131,7 +138,9 @@ class StreamedAnswer:
                 if wait.cancelled_caught or opening:
                     # A middleware that holds the headers back until it sees a body lets them go now.
                     await body.write(opening)
-                if wait.cancelled_caught:
+                if self._progress_seconds is not None:
+                    event = await self._tell_progress(event, events, streams, body, self._progress_seconds)
+                elif wait.cancelled_caught:
                     event = await events.next()
                 while event is not None:
                     if frames := b"".join(self._writer.frames(event)):
@@ -146,6 +155,21 @@ class StreamedAnswer:
                 bug = LimelightError("The server failed while it wrote this answer")
                 ending = b"".join(self._writer.failure(error_body(bug, scope)))
         await body.write(ending, more=False)
+
+    async def _tell_progress(
+        self, event: Event | None, events: Events, streams: Sequence[Stream], body: StreamBody, seconds: float
+    ) -> Event | None:
+        """The first event, which is `event` if it is there; the last thing told before is that all is done."""
+        told = b""
+        while event is None:
+            line = progress_line(streams)
+            if line not in (b"", told):
+                await body.write(line + b"\n")
+                told = line
+            with anyio.move_on_after(seconds):
+                event = await events.next()
+        await body.write(progress_line(streams) + b"\n")
+        return event
 
 
 def pieces(delta: Delta) -> Iterator[tuple[str, tuple[TokenLogprob, ...] | None]]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from limelight.errors import InvalidRequest
+from limelight.http.prompt_progress import PROGRESS_SECONDS
 from limelight.http.settings import HttpSettings
 from limelight.quoting import quoted
 
@@ -23,11 +24,11 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
     Attributes:
         grace_seconds: how long it goes on without a reader; None: it is not resumable.
-        progress: comments before the first token say how far it is.
+        progress_seconds: how often comments before the first token say how far it is; None: never.
     """
 
     grace_seconds: float | None = None
-    progress: bool = False
+    progress_seconds: float | None = None
 
 
 def stream_options(headers: Mapping[str, str], settings: HttpSettings) -> StreamOptions:
@@ -41,7 +42,7 @@ def stream_options(headers: Mapping[str, str], settings: HttpSettings) -> Stream
         raise InvalidRequest(f"{GRACE_HEADER} needs {RESUMABLE_HEADER}: 1 beside it", param=GRACE_HEADER)
     return StreamOptions(
         grace_seconds=_grace(headers, settings.max_grace_seconds) if resumable else None,
-        progress=_switch(headers, PROGRESS_HEADER),
+        progress_seconds=PROGRESS_SECONDS if _switch(headers, PROGRESS_HEADER) else None,
     )
 
 

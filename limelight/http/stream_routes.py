@@ -11,7 +11,7 @@ from litestar.types import ASGIApp
 from limelight.errors import InvalidRequest
 from limelight.http.resumable import RecordedAnswer
 from limelight.http.serving import Serving
-from limelight.http.stream_options import LAST_EVENT_HEADER, frame_number, last_event
+from limelight.http.stream_options import LAST_EVENT_HEADER, frame_number, last_event, stream_options
 from limelight.quoting import quoted
 
 
@@ -58,13 +58,14 @@ def _recorded(serving: Serving, request: Request[Any, Any, Any], stream_id: str,
     log.check(number)
     if number > log.end:
         raise InvalidRequest(
-            f"frame {number - 1} of the stream is not there yet, it has {log.end}; give the number of the last one that "
-            "arrived",
+            f"frame {number - 1} of the stream is not there yet, it has {log.end}; give the number of the last one "
+            "that arrived",
             param=LAST_EVENT_HEADER,
         )
     if log.closed and number == log.end:
         return ASGIResponse(status_code=204)
-    return RecordedAnswer(stream_id, recording, number, serving.settings, {})
+    options = stream_options(request.headers, serving.settings)
+    return RecordedAnswer(stream_id, recording, number, serving.settings, {}, options.progress_seconds)
 
 
 def _first_frame(request: Request[Any, Any, Any], stream_id: str) -> int:

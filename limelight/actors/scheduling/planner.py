@@ -15,6 +15,7 @@ from limelight.actors.scheduling.fair_queue import FairQueue
 from limelight.actors.scheduling.in_flight import InFlightStep, PlannedChunk, spoiled_by
 from limelight.actors.scheduling.length_limits import set_limits
 from limelight.actors.scheduling.prompt_lookup import PromptLookup, Speculation
+from limelight.actors.scheduling.prompt_progress import PromptProgress, QueuePositions, prompt_progress
 from limelight.actors.scheduling.residents import Residents
 from limelight.actors.scheduling.sequence import Sequence
 from limelight.errors import InvalidRequest
@@ -76,6 +77,7 @@ class Planner:
         self._speculation = speculation
         self._residents = Residents(capacity, prefix_caching=prefix_caching)
         self._waiting = FairQueue()
+        self._positions = QueuePositions()
         self._live: dict[str, dict[int, Sequence]] = {}
         self._in_flight: dict[int, InFlightStep] = {}
         self._num_added = 0
@@ -199,6 +201,15 @@ class Planner:
         for page in list(self._residents.cache):
             self._residents.pool.withdraw(page)
         return lost
+
+    def prompt_progress(self, request_id: str) -> PromptProgress | None:
+        """How far the prompt of a request is; None if it is not live."""
+        choices = self._live.get(request_id)
+        if not choices:
+            return None
+        version = (self._num_planned, self._num_added, len(self._waiting))
+        positions = self._positions.of(self._waiting.sequences(), version)
+        return prompt_progress(choices.values(), self._in_flight.values(), positions)
 
     @property
     def num_running(self) -> int:

@@ -16,7 +16,7 @@ from limelight.http.protocol.anthropic.answer import Message, TokenCount, anthro
 from limelight.http.protocol.anthropic.conversation import conversation, sampling
 from limelight.http.protocol.anthropic.request import COUNT_TOKENS_DECODER, MESSAGES_DECODER
 from limelight.http.serving import Serving
-from limelight.http.sse import StreamedAnswer
+from limelight.http.stream_routes import resume
 from limelight.http.whole import WholeAnswer
 
 ANTHROPIC_ERRORS = {ERROR_SHAPE: anthropic_error}
@@ -25,7 +25,7 @@ ANTHROPIC_ERRORS = {ERROR_SHAPE: anthropic_error}
 def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
     """The routes."""
 
-    @post("/v1/messages", status_code=200, opt=ANTHROPIC_ERRORS)
+    @post("/v1/messages", status_code=200, opt=ANTHROPIC_ERRORS, before_request=resume(serving))
     async def messages(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = await serving.decode(request, MESSAGES_DECODER)
         serving.check_model(body.model)
@@ -42,8 +42,7 @@ def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
             reasoning=prepared.reasoning,
         )
         if body.stream:
-            writer = MessageFrames(message_id, body.model, prepared)
-            return StreamedAnswer(engine, [generation], writer, serving.settings, headers)
+            return serving.streamed(request, [generation], MessageFrames(message_id, body.model, prepared), headers)
 
         def build(generations: list[Generation]) -> Message:
             return whole_message(message_id, body.model, prepared, generations[0])

@@ -36,12 +36,13 @@ def stream_routes(serving: Serving) -> list[HTTPRouteHandler]:
     """`GET` and `DELETE /v1/streams/{id}`."""
 
     @get("/v1/streams/{stream_id:str}")
-    async def read_stream(request: Request[Any, Any, Any], stream_id: str) -> ASGIApp:
+    async def read_stream(request: Request[Any, Any, Any]) -> ASGIApp:
+        stream_id = request.path_params["stream_id"]
         return _recorded(serving, request, stream_id, _first_frame(request, stream_id))
 
     @delete("/v1/streams/{stream_id:str}", status_code=204)
-    async def delete_stream(request: Request[Any, Any, Any], stream_id: str) -> None:
-        serving.recordings.delete(request.scope["user"].name, stream_id)
+    async def delete_stream(request: Request[Any, Any, Any]) -> None:
+        serving.recordings.delete(request.scope["user"].name, request.path_params["stream_id"])
 
     return [read_stream, delete_stream]
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from limelight.llm import LLM as LLM
     from limelight.offline.adapters import LoRARequest as LoRARequest
     from limelight.stream import Stream as Stream
+    from limelight.structured_outputs import StructuredOutputsParams as StructuredOutputsParams
 
 __version__ = "0.1.0.dev0"
 
@@ -35,10 +36,11 @@ _HOMES = {
     "Generation": "limelight.generation",
     "FinishReason": "limelight.generation",
     "Usage": "limelight.generation",
+    "StructuredOutputsParams": "limelight.structured_outputs",
 }
 
 __all__ = ["LLM", "Completion", "Delta", "Engine", "EngineConfig", "FinishReason", "Generation"]
-__all__ += ["LimelightError", "LoRARequest", "SamplingParams", "Stream", "Usage"]
+__all__ += ["LimelightError", "LoRARequest", "SamplingParams", "Stream", "StructuredOutputsParams", "Usage"]
 
 
 def __getattr__(name: str) -> Any:

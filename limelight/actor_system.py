@@ -16,8 +16,9 @@ from limelight.actors.adapters import Adapters
 from limelight.actors.background import BackgroundTask as BackgroundTask
 from limelight.actors.background import BackgroundTasks
 from limelight.actors.channel import Channel
+from limelight.actors.constraints import ConstraintsActor
 from limelight.actors.live_requests import LiveRequests
-from limelight.actors.messages import ToScheduler, ToTokenizer
+from limelight.actors.messages import ToConstraints, ToScheduler, ToTokenizer
 from limelight.actors.model_runner import ModelRunner
 from limelight.actors.outcome import settle
 from limelight.actors.request import RequestActor
@@ -28,6 +29,7 @@ from limelight.actors.tokenizer import TokenizerActor
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
 from limelight.errors import EngineFailed, EngineNotRunning, Overloaded
 from limelight.generation import MAX_CHOICES, GenerationRequest
+from limelight.models.constraints.compiling import ConstraintCompiler
 from limelight.models.loaded_model import LoadedModel
 from limelight.running_parts import RunningParts, make_planner
 from limelight.telemetry.statistics import EngineStatistics
@@ -201,7 +203,8 @@ class ActorSystem:
     async def _own(self, started: "asyncio.Future[None]", loading: anyio.CancelScope) -> None:
         """Load, serve until told to end, take everything down; `started` is resolved in every case."""
         # Of each request a `Submit` and its `Cancel`s, of each step its end, and one `DeliveryDue`.
-        capacity = self._config.max_num_requests * (MAX_CHOICES + 2) + 2 * MAX_PIPELINE_DEPTH + 1
+        # A choice in a step in flight may fail for its constraint.
+        capacity = self._config.max_num_requests * (2 * MAX_CHOICES + 2) + 2 * MAX_PIPELINE_DEPTH + 1
         scheduler_inbox: Channel[ToScheduler] = Channel("scheduler", capacity)
         error: BaseException = EngineNotRunning("the engine was stopped while it was loading")
         try:
@@ -238,8 +241,16 @@ class ActorSystem:
         """Run the actors until `stop`, or until one of them dies."""
         config = self._config
         planner = make_planner(config, model)
+        constraints_inbox: Channel[ToConstraints] = Channel(
+            "constraints", config.max_num_requests + MAX_PIPELINE_DEPTH + 1
+        )
         scheduler = SchedulerActor(
-            scheduler_inbox, planner, runner.inbox.sender, model.capacity.vocab_size, config.stream_interval
+            scheduler_inbox,
+            planner,
+            runner.inbox.sender,
+            constraints_inbox.sender,
+            model.capacity.vocab_size,
+            config.stream_interval,
         )
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
         tokenizer = TokenizerActor(
@@ -249,9 +260,15 @@ class ActorSystem:
             max_model_len=model.capacity.max_model_len,
             vocab_size=model.capacity.vocab_size,
         )
+        constraints = ConstraintsActor(
+            constraints_inbox,
+            ConstraintCompiler(model.vocabulary, model.capacity.vocab_size, model.eos_token_ids),
+            runner.inbox.sender,
+            scheduler_inbox.sender,
+        )
         try:
             async with anyio.create_task_group() as group:
-                for actor in (runner, scheduler, tokenizer):
+                for actor in (runner, scheduler, tokenizer, constraints):
                     group.start_soon(supervise, actor, self._died, self._end)
                 live = LiveRequests(config.max_num_requests, group, self._died, partial(_give_back, adapters))
                 self._parts = RunningParts(
@@ -263,6 +280,7 @@ class ActorSystem:
                     adapters=adapters,
                     to_scheduler=scheduler_inbox.sender,
                     to_tokenizer=tokenizer_inbox.sender,
+                    to_constraints=constraints_inbox.sender,
                     live=live,
                     background=BackgroundTasks(group),
                 )
@@ -280,6 +298,7 @@ class ActorSystem:
             self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
             with anyio.CancelScope(shield=True):
                 await tokenizer.close()
+                await constraints.close()
                 await adapters.close()
 
     def _load_all(self, adapters: Adapters) -> LoadedModel:

@@ -17,6 +17,8 @@ MAX_CHOICES = 128
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARACTERS = 1024
 MAX_LOGIT_BIAS_ENTRIES = 1024
+MAX_BAD_WORDS = 128
+MAX_BAD_WORD_CHARACTERS = 1024
 MAX_LOGPROB_TOKEN_IDS = 128
 MAX_REPETITION_PATTERN_TOKENS = 256
 GREEDY_TEMPERATURE = 1e-5
@@ -160,7 +162,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         _integer("min_tokens", self.min_tokens, 0, INT64_MAX if self.max_tokens is None else self.max_tokens)
         _optional_integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         _logit_bias(self.logit_bias)
-        _optional_integer("thinking_token_budget", self.thinking_token_budget, -1, INT64_MAX)
+        _bounds_of_output(self)
         _optional_integer("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
         _optional_integer("stream_interval", self.stream_interval, 1, INT64_MAX)
         if self.stop_strings and not self.detokenize:
@@ -445,6 +447,37 @@ def _stop_strings(stop: tuple[str, ...]) -> None:
             raise InvalidRequest(
                 f"a stop string has {len(text)} characters, at most {MAX_STOP_STRING_CHARACTERS} are allowed",
                 param="stop",
+            )
+
+
+def _bounds_of_output(sampling: SamplingParams) -> None:
+    if sampling.allowed_token_ids is not None and not sampling.allowed_token_ids:
+        raise InvalidRequest("allowed_token_ids is empty; give at least one token id", param="allowed_token_ids")
+    for token_id in sampling.allowed_token_ids or ():
+        _integer("allowed_token_ids", token_id, 0, INT64_MAX)
+    _bad_words(sampling.bad_words or ())
+    if sampling.structured_outputs is not None and sampling.ignore_eos:
+        raise InvalidRequest(
+            "ignore_eos goes on behind the end of the output, which structured_outputs determines; leave one out",
+            param="ignore_eos",
+        )
+    _optional_integer("thinking_token_budget", sampling.thinking_token_budget, -1, INT64_MAX)
+
+
+def _bad_words(words: Sequence[str]) -> None:
+    if isinstance(words, str):
+        raise InvalidRequest("bad_words is a string; give a list of strings", param="bad_words")
+    if len(words) > MAX_BAD_WORDS:
+        raise InvalidRequest(
+            f"bad_words has {len(words)} words; at most {MAX_BAD_WORDS} are allowed", param="bad_words"
+        )
+    for word in words:
+        if not isinstance(word, str) or not word:
+            raise InvalidRequest(f"bad_words holds {word!r:.80}; each must be a non-empty string", param="bad_words")
+        if len(word) > MAX_BAD_WORD_CHARACTERS:
+            raise InvalidRequest(
+                f"a word of bad_words has {len(word)} characters, at most {MAX_BAD_WORD_CHARACTERS} are allowed",
+                param="bad_words",
             )
 
 

@@ -8,7 +8,7 @@ from limelight.actors.adapters import Adapters
 from limelight.actors.background import BackgroundTasks
 from limelight.actors.channel import Sender
 from limelight.actors.live_requests import LiveRequests
-from limelight.actors.messages import ToScheduler, ToTokenizer
+from limelight.actors.messages import ToConstraints, ToScheduler, ToTokenizer
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.planner import Planner
@@ -33,6 +33,7 @@ class RunningParts:
     adapters: Adapters
     to_scheduler: Sender[ToScheduler]
     to_tokenizer: Sender[ToTokenizer]
+    to_constraints: Sender[ToConstraints]
     live: LiveRequests
     background: BackgroundTasks
 
@@ -49,7 +50,13 @@ class RunningParts:
         check_token_ids(request, self.model.capacity.vocab_size)
         adapter = None if request.adapter is None else self.adapters.hold(request.adapter)
         actor = RequestActor(
-            with_seed(request), self.model, self.to_tokenizer, self.to_scheduler, time.monotonic(), adapter
+            with_seed(request),
+            self.model,
+            self.to_tokenizer,
+            self.to_constraints,
+            self.to_scheduler,
+            time.monotonic(),
+            adapter,
         )
         self.live.add(actor)
         return actor

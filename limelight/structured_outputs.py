@@ -41,9 +41,7 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
     whitespace_pattern: str | None = None
 
     def __post_init__(self) -> None:
-        given = [
-            name for name in KINDS if getattr(self, name) is not None and (name != "json_object" or self.json_object)
-        ]
+        given = self._given
         if len(given) != 1:
             raise InvalidRequest(
                 f"structured_outputs has {', '.join(given) or 'none of its kinds'}; "
@@ -54,3 +52,14 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(
                 "structured_outputs.choice is empty; give at least one string", param="structured_outputs"
             )
+
+    @property
+    def kind(self) -> str:
+        """Which of the six is given."""
+        return self._given[0]
+
+    @property
+    def _given(self) -> list[str]:
+        return [
+            name for name in KINDS if getattr(self, name) is not None and (name != "json_object" or self.json_object)
+        ]

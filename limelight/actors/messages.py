@@ -6,7 +6,8 @@ import msgspec
 
 from limelight.actors.channel import Sender
 from limelight.errors import LimelightError
-from limelight.generation import FinishReason, Pooling, Prompt, SamplingParams, Truncation
+from limelight.generation import FinishReason, Pooling, Prompt, ReasoningFormat, SamplingParams, Truncation
+from limelight.models.constraints.constraint import Constraint, Constraints
 from limelight.models.loaded_model import AdapterWeights
 from limelight.step import SampledLogprobs, Step, StepResult, TokenMasks
 
@@ -32,6 +33,46 @@ class Encode(msgspec.Struct, frozen=True):
 
 ToTokenizer = Encode
 
+# ---- to the constraints
+
+
+class Compile(msgspec.Struct, frozen=True, kw_only=True):
+    """Compile what `sampling` allows of the output; answered by `Compiled` or `Failed`, exactly once.
+
+    Attributes:
+        marks: of the reasoning that comes before an answer, or None.
+    """
+
+    request_id: str
+    sampling: SamplingParams
+    marks: ReasoningFormat | None
+    reply_to: "Sender[ToRequest]"
+
+
+class MaskRow(msgspec.Struct, frozen=True):
+    """A masked chunk of a step.
+
+    Attributes:
+        chunk: its number in the step.
+        constraint: of its choice; used by whoever makes masks, and by nobody else.
+        token_ids: drawn since the last mask was asked for.
+    """
+
+    chunk: int
+    constraint: Constraint
+    token_ids: tuple[int, ...]
+    request_id: str
+
+
+class MakeMasks(msgspec.Struct, frozen=True):
+    """Tell the runner the `Masks` of step `number`: told when all steps before it have been applied."""
+
+    number: int
+    rows: tuple[MaskRow, ...]
+
+
+ToConstraints = Compile | MakeMasks
+
 # ---- to the scheduler
 
 
@@ -43,6 +84,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         sampling: with `seed` set. Choice i draws with seed `choice_seed(seed, i)`.
         stop_token_ids: every id that ends a choice (the model's own unless `ignore_eos`, and the request's).
         adapter: id of the loaded adapter to run with, or None.
+        constraints: what the output may be, beyond the sampling; each choice follows them for itself.
         arrived_at: monotonic seconds at admission.
         pooling: read hidden states of the prompt instead of drawing tokens.
     """
@@ -58,6 +100,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     arrived_at: float
     reply_to: "Sender[ToRequest]"
     pooling: Pooling | None = None
+    constraints: Constraints | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True):
@@ -82,11 +125,18 @@ class StepFailed(msgspec.Struct, frozen=True):
     error: Exception
 
 
+class ConstraintFailed(msgspec.Struct, frozen=True):
+    """No mask can be made for a request any more; told before the `Masks` that leave its choice out."""
+
+    request_id: str
+    error: LimelightError
+
+
 class DeliveryDue(msgspec.Struct, frozen=True):
     """From the scheduler's own timer: the requests may hear of their tokens."""
 
 
-ToScheduler = Submit | Cancel | StepDone | StepFailed | DeliveryDue
+ToScheduler = Submit | Cancel | StepDone | StepFailed | ConstraintFailed | DeliveryDue
 
 # ---- to the model runner
 
@@ -139,6 +189,12 @@ class Encoded(msgspec.Struct, frozen=True):
     offsets: tuple[tuple[int, int], ...] | None = None
 
 
+class Compiled(msgspec.Struct, frozen=True):
+    """What the output may be."""
+
+    constraints: Constraints
+
+
 class Generated(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens drawn for choice `index` since the last message.
 
@@ -171,7 +227,7 @@ class Failed(msgspec.Struct, frozen=True):
     error: LimelightError
 
 
-ToRequest = Encoded | Generated | Failed
+ToRequest = Encoded | Compiled | Generated | Failed
 
 
 def choice_seed(seed: int, index: int) -> int:

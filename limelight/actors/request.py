@@ -14,11 +14,14 @@ from limelight.actors.choice import Choice
 from limelight.actors.event_log import EventLog
 from limelight.actors.messages import (
     Cancel,
+    Compile,
+    Compiled,
     Encode,
     Encoded,
     Failed,
     Generated,
     Submit,
+    ToConstraints,
     ToRequest,
     ToScheduler,
     ToTokenizer,
@@ -27,8 +30,10 @@ from limelight.actors.pacing import Pacer
 from limelight.actors.token_logprobs import prompt_logprobs
 from limelight.errors import ContextLengthExceeded, LimelightError, RequestCancelled
 from limelight.generation import ChatPrompt, GenerationRequest, TokenLogprob, Usage
+from limelight.models.constraints.compiling import needs_constraints
+from limelight.models.constraints.constraint import Constraints
 from limelight.models.loaded_model import LoadedModel
-from limelight.parsing.reasoning import ReasoningSplitter, opening
+from limelight.parsing.reasoning import Opening, ReasoningSplitter, opening
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +64,7 @@ class RequestActor:
         request: GenerationRequest,
         model: LoadedModel,
         tokenizer: Sender[ToTokenizer],
+        compiler: Sender[ToConstraints],
         scheduler: Sender[ToScheduler],
         arrived_at: float,
         adapter: int | None,
@@ -73,11 +79,12 @@ class RequestActor:
         self.prompt_token_offsets: tuple[tuple[int, int], ...] | None = None
         self._model = model
         self._tokenizer = tokenizer
+        self._compiler = compiler
         self._scheduler = scheduler
         self._arrived_at = arrived_at
         self.adapter = adapter
-        # At most one message per token and choice, one `Encoded` and one `Failed`, each told once.
-        capacity = sampling.n * model.capacity.max_model_len + 2
+        # At most one message per token and choice, one answer of each who is asked, and one `Failed` of the scheduler.
+        capacity = sampling.n * model.capacity.max_model_len + 3
         self._inbox: Channel[ToRequest] = Channel(f"request {request.request_id}", capacity)
         self._choices = [Choice(index, sampling, model.vocabulary) for index in range(sampling.n)]
         interval = sampling.stream_interval
@@ -85,6 +92,8 @@ class RequestActor:
         self._cached_tokens: int | None = None
         self._num_drafts = self._num_accepted = 0
         self._early: list[Generated] = []  # what other choices drew before the prompt was scored
+        self._encoded: Encoded | None = None
+        self._constraints: Constraints | None = None
         self._scope = anyio.CancelScope()
         self._submitted = False
 
@@ -135,6 +144,22 @@ class RequestActor:
         self.cancel()
 
     async def _generate(self) -> None:
+        self._ask()
+        while not self.log.ended:
+            for message in await self._inbox.drain():
+                match message:
+                    case Encoded() | Compiled():
+                        self._prepare(message)
+                    case Generated():
+                        for ready in await self._after_scores(message):
+                            self._advance(ready)
+                    case Failed(ContextLengthExceeded(message=refusal)):
+                        self.log.end(ContextLengthExceeded(refusal, param=self._prompt_field))
+                    case Failed(error):
+                        self.log.end(error)
+
+    def _ask(self) -> None:
+        """For the prompt's tokens and, beside that, for what the output may be."""
         request = self.request
         self._tokenizer.tell(
             Encode(
@@ -146,24 +171,33 @@ class RequestActor:
                 with_offsets=request.return_token_offsets,
             )
         )
-        while not self.log.ended:
-            for message in await self._inbox.drain():
-                match message:
-                    case Encoded():
-                        self._submit(message)
-                    case Generated():
-                        for ready in await self._after_scores(message):
-                            self._advance(ready)
-                    case Failed(ContextLengthExceeded(message=refusal)):
-                        self.log.end(ContextLengthExceeded(refusal, param=self._prompt_field))
-                    case Failed(error):
-                        self.log.end(error)
+        if needs_constraints(request.sampling):
+            self._compiler.tell(
+                Compile(
+                    request_id=request.request_id,
+                    sampling=request.sampling,
+                    marks=request.reasoning,
+                    reply_to=self._inbox.sender,
+                )
+            )
 
-    def _submit(self, encoded: Encoded) -> None:
+    def _prepare(self, message: Encoded | Compiled) -> None:
+        """One of the answers; the last of them lets the request be submitted."""
+        if isinstance(message, Encoded):
+            self._encoded = message
+        else:
+            self._constraints = message.constraints
+        is_compiled = self._constraints is not None or not needs_constraints(self.request.sampling)
+        if self._encoded is not None and is_compiled and not self.log.ended:
+            self._submit(self._encoded, self._constraints)
+
+    def _submit(self, encoded: Encoded, constraints: Constraints | None) -> None:
         self.prompt_token_ids = encoded.token_ids
         self.prompt_text = encoded.text
         self.prompt_token_offsets = encoded.offsets
-        self._expect_reasoning()
+        begins = self._expect_reasoning()
+        if constraints is not None:
+            constraints = msgspec.structs.replace(constraints, begins=begins)
         request, sampling = self.request, self.request.sampling
         stop_token_ids = frozenset(sampling.stop_token_ids or ())
         self._submitted = True
@@ -180,14 +214,15 @@ class RequestActor:
                 arrived_at=self._arrived_at,
                 reply_to=self._inbox.sender,
                 pooling=request.pooling,
+                constraints=constraints,
             )
         )
 
-    def _expect_reasoning(self) -> None:
+    def _expect_reasoning(self) -> Opening:
         """Tell the choices how reasoning is marked, and whether the prompt has opened or closed one already."""
         marks = self.request.reasoning
         if marks is None:
-            return
+            return Opening.TEXT
         prompt = self.prompt_text
         if prompt is None:
             end = self.prompt_token_ids[-NUM_TOKENS_OF_MARKS:]
@@ -195,6 +230,7 @@ class RequestActor:
         begins = opening(prompt, marks)
         for choice in self._choices:
             choice.expect_reasoning(ReasoningSplitter(marks, begins))
+        return begins
 
     async def _after_scores(self, generated: Generated) -> list[Generated]:
         """The messages that may be acted on now: those of other choices wait for the scores, which come with the first

@@ -10,14 +10,17 @@ from collections.abc import Iterable
 
 from limelight.actors.channel import Channel, Sender
 from limelight.actors.delivery import Deliveries, seconds_between_messages
+from limelight.actors.mask_requests import MaskRequests
 from limelight.actors.messages import (
     Cancel,
+    ConstraintFailed,
     DeliveryDue,
     Failed,
     Generated,
     StepDone,
     StepFailed,
     Submit,
+    ToConstraints,
     ToModelRunner,
     ToRequest,
     ToScheduler,
@@ -38,6 +41,7 @@ class SchedulerActor:
         inbox: from all requests and from the runner.
         planner: used by nobody else while the actor runs.
         runner: told one `Step` at a time, up to the pipeline depth.
+        constraints: asked for the masks of steps.
         vocab_size: valid token ids are below it.
         stream_interval: as in `EngineConfig`.
     """
@@ -49,12 +53,14 @@ class SchedulerActor:
         inbox: Channel[ToScheduler],
         planner: Planner,
         runner: Sender[ToModelRunner],
+        constraints: Sender[ToConstraints],
         vocab_size: int,
         stream_interval: float | None,
     ) -> None:
         self._inbox = inbox
         self._planner = planner
         self._runner = runner
+        self._masks = MaskRequests(planner, constraints, runner)
         self._vocab_size = vocab_size
         self._stream_interval = stream_interval
         self._outbox: list[tuple[Sender[ToRequest], ToRequest]] = []
@@ -71,6 +77,8 @@ class SchedulerActor:
                 self._apply(message)
             while (step := self._planner.plan()) is not None:
                 self._runner.tell(step)
+                self._masks.add(step)
+            self._masks.ask()
             if self._deliveries:
                 self._deliver()
             for reply_to, answer in self._outbox:
@@ -112,6 +120,8 @@ class SchedulerActor:
                 self._submit(message)
             case Cancel(request_id, index):
                 self._planner.cancel(request_id, index)
+            case ConstraintFailed(request_id, error):
+                self._fail(self._planner.sequences(request_id), error)
             case DeliveryDue():
                 self._delivery_due = None
 
@@ -145,6 +155,7 @@ def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
             stop_token_ids=submit.stop_token_ids,
             num_prompt_tokens=len(submit.token_ids),
             vocab_size=vocab_size,
+            masked=submit.constraints is not None,
         ),
         stop_token_ids=submit.stop_token_ids,
         max_tokens=0 if submit.pooling else sampling.max_tokens,
@@ -155,6 +166,7 @@ def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
         reply_to=submit.reply_to,
         readout=_readout(submit, index),
         reads_cache=not sampling.skip_reading_prefix_cache,
+        constraint=None if submit.constraints is None else submit.constraints.begin(),
     )
 
 

@@ -46,6 +46,11 @@ class WorkerThreads:
             self.end()
             raise
 
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self._threads)
+
     def put(self, job: Job) -> None:
         """Queue a job; never waits."""
         self._jobs.put(job)

@@ -244,4 +244,5 @@ def _sealed(chunk: PlannedChunk) -> Chunk:
         sample=sample,
         num_drafts=len(drafts),
         readout=readout,
+        masked=sample and sequence.constraint is not None,
     )

@@ -54,7 +54,8 @@ class Planner:
     Args:
         prefix_caching: share pages of equal prefixes.
         pipeline_depth: steps in flight at most, 1 or 2.
-        speculation: guess tokens of sequences without penalties (whose counts a guess would change); None: do not.
+        speculation: guess tokens of sequences without penalties (whose counts a guess would change) and without a
+            constraint; None: do not.
 
     Attributes:
         num_preemptions: sequences preempted so far.
@@ -99,7 +100,7 @@ class Planner:
         choices = self._live.setdefault(sequence.request_id, {})
         if sequence.index in choices:
             raise InvalidRequest(f"choice {sequence.index} of request {sequence.request_id} exists already")
-        if self._speculation is not None and not sequence.sampling.has_penalties:
+        if self._speculation is not None and not sequence.sampling.has_penalties and sequence.constraint is None:
             sequence.lookup = PromptLookup(self._speculation)
         sequence.rank = (1, sequence.priority, self._num_added)
         sequence.num_added_at = self._num_planned
@@ -109,9 +110,13 @@ class Planner:
 
     def cancel(self, request_id: str, index: int | None = None) -> None:
         """Forget a request, or one choice of it; unknown ones are ignored. Pages and seats are free at once."""
-        for sequence in list(self._live.get(request_id, {}).values()):
+        for sequence in self.sequences(request_id):
             if index is None or sequence.index == index:
                 self._end(sequence)
+
+    def sequences(self, request_id: str) -> list[Sequence]:
+        """Those of a request that are live; none of an unknown one."""
+        return list(self._live.get(request_id, {}).values())
 
     def plan(self) -> Step | None:
         """The next step, which must then be run; None if the pipeline is full or nothing can run now.
@@ -163,6 +168,23 @@ class Planner:
                 if entry is not None and (entry.token_ids or entry.finish_reason or entry.failure is not None):
                     progress.append(entry)
         return progress
+
+    def constrained(self, number: int) -> list[tuple[int, Sequence]]:
+        """The chunks of step `number` that wait for a mask, by their numbers in the step, with their sequences.
+
+        To be asked when all steps before it have been applied: then all their tokens are known. Sequences that have
+        ended, or start again, are left out, and so is everybody if the step has failed.
+        """
+        step = self._in_flight.get(number)
+        return [
+            (index, chunk.sequence)
+            for index, chunk in enumerate(step.chunks if step is not None else ())
+            if chunk.sample and chunk.sequence.constraint is not None and not chunk.stale
+        ]
+
+    def is_next(self, number: int) -> bool:
+        """Whether all steps before step `number` have been applied."""
+        return next(iter(self._in_flight), number) >= number
 
     def fail(self, number: int) -> list[Sequence]:
         """Step `number` has failed: the sequences that it carried are lost.

@@ -17,7 +17,13 @@ Rank = tuple[int, int, int]
 
 
 def seat_sampling(
-    params: SamplingParams, *, seed: int, stop_token_ids: frozenset[int], num_prompt_tokens: int, vocab_size: int
+    params: SamplingParams,
+    *,
+    seed: int,
+    stop_token_ids: frozenset[int],
+    num_prompt_tokens: int,
+    vocab_size: int,
+    masked: bool = False,
 ) -> SeatSampling:
     """The device's part of `params`, with greedy decoding written as temperature 0 and no cuts.
 
@@ -25,8 +31,11 @@ def seat_sampling(
         seed: of this choice.
         stop_token_ids: every id that ends the choice; blocked until `min_tokens` are out. Ids outside the vocabulary
             can't be drawn and are left out.
+        masked: masks say what may be drawn, `min_tokens` included.
     """
-    blocked = tuple(sorted(id_ for id_ in stop_token_ids if id_ < vocab_size)) if params.min_tokens else ()
+    blocked: tuple[int, ...] = ()
+    if params.min_tokens and not masked:
+        blocked = tuple(sorted(id_ for id_ in stop_token_ids if id_ < vocab_size))
     return SeatSampling(
         temperature=0.0 if params.greedy else max(params.temperature, MIN_TEMPERATURE),
         top_p=1.0 if params.greedy else params.top_p,
@@ -63,6 +72,7 @@ class Sequence:
         reply_to: opaque to the planner.
         readout: what is to be told of the prompt's rows, until it has been; None: nothing.
         reads_cache: whether it takes pages from the prefix cache; it offers its own in any case.
+        constraint: what is asked which tokens may be drawn, opaque as well; None: all.
         token_ids: prompt and known output; only ever appended to.
         num_pending_tokens: being drawn by steps in flight, not known yet.
         num_computed_tokens: leading tokens whose keys and values are in `pages`, or will be when the steps in flight
@@ -79,6 +89,7 @@ class Sequence:
         was_scheduled: whether it has ever run.
         cached_tokens: prompt tokens taken from the prefix cache when it first ran.
         lookup: guesses its next tokens; None: nothing is guessed.
+        num_followed_tokens: leading tokens that `constraint` knows, the prompt included.
     """
 
     request_id: str
@@ -94,6 +105,7 @@ class Sequence:
     reply_to: Any = None
     readout: PromptReadout | None = None
     reads_cache: bool = True
+    constraint: Any = None
 
     token_ids: list[int] = dataclasses.field(init=False)
     num_pending_tokens: int = dataclasses.field(init=False, default=0)
@@ -112,8 +124,10 @@ class Sequence:
     was_scheduled: bool = dataclasses.field(init=False, default=False)
     cached_tokens: int = dataclasses.field(init=False, default=0)
     lookup: PromptLookup | None = dataclasses.field(init=False, default=None)
+    num_followed_tokens: int = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
+        self.num_followed_tokens = len(self.prompt_token_ids)
         self.token_ids = list(self.prompt_token_ids)
         self.chain = PageChain(self.cache_salt, self.adapter)
 

@@ -1,0 +1,152 @@
+"""The constraints actor: compiles what outputs may be, and makes the masks of each step, all of it off the loop.
+
+Compiling has threads of its own, so that a grammar which takes long keeps no step waiting. The rows of a step are
+spread over the threads for masks. Foreign grammars run in native code that nothing can interrupt; so both have a time
+limit, after which the request has failed, while its thread comes back when it is done.
+"""
+
+import asyncio
+import logging
+
+from limelight.actors.channel import Channel, Sender
+from limelight.actors.mask_making import MaskMaking
+from limelight.actors.messages import (
+    Compile,
+    Compiled,
+    ConstraintFailed,
+    Failed,
+    MakeMasks,
+    Masks,
+    ToConstraints,
+    ToModelRunner,
+    ToScheduler,
+)
+from limelight.actors.worker_thread import WorkerThreads, post
+from limelight.errors import InvalidRequest, LimelightError, Overloaded
+from limelight.models.constraints.compiling import ConstraintCompiler
+from limelight.models.constraints.constraint import failure
+
+logger = logging.getLogger(__name__)
+
+NUM_COMPILE_THREADS = 2
+NUM_MASK_THREADS = 4
+MAX_COMPILE_SECONDS = 10.0
+MAX_MASK_SECONDS = 2.0
+
+
+class ConstraintsActor:
+    """Answers each `Compile` with `Compiled` or `Failed`, and each `MakeMasks` with `Masks` to the runner.
+
+    Args:
+        inbox: one `Compile` per live request and one `MakeMasks` per step in flight at most.
+        max_compile_seconds, max_mask_seconds: what takes longer fails its request.
+
+    Raises:
+        RuntimeError: the system has no thread left to give.
+    """
+
+    name = "constraints"
+
+    def __init__(
+        self,
+        inbox: Channel[ToConstraints],
+        compiler: ConstraintCompiler,
+        runner: Sender[ToModelRunner],
+        scheduler: Sender[ToScheduler],
+        *,
+        max_compile_seconds: float = MAX_COMPILE_SECONDS,
+        max_mask_seconds: float = MAX_MASK_SECONDS,
+    ) -> None:
+        self._inbox = inbox
+        self._compiler = compiler
+        self._runner = runner
+        self._scheduler = scheduler
+        self._max_compile_seconds = max_compile_seconds
+        self._max_mask_seconds = max_mask_seconds
+        self._loop = asyncio.get_running_loop()
+        self._compile_threads = WorkerThreads("limelight-compile", NUM_COMPILE_THREADS)
+        try:
+            self._mask_threads = WorkerThreads("limelight-masks", NUM_MASK_THREADS)
+        except BaseException:
+            self._compile_threads.end()
+            raise
+
+    async def run(self) -> None:
+        """Hand every message to the threads, until cancelled."""
+        while True:
+            for message in await self._inbox.drain():
+                match message:
+                    case Compile():
+                        _Compiling(message, self._compiler, self._loop, self._max_compile_seconds).start(
+                            self._compile_threads
+                        )
+                    case MakeMasks():
+                        MaskMaking(
+                            message, self._mask_threads, self._loop, self._max_mask_seconds, self._tell_masks
+                        ).start()
+
+    async def close(self) -> None:
+        """End the threads; what they are at is waited for, what is queued is dropped."""
+        await self._compile_threads.close()
+        await self._mask_threads.close()
+
+    def _tell_masks(self, failures: list[ConstraintFailed], masks: Masks) -> None:
+        for message in failures:
+            logger.warning("request %s: %s", message.request_id, message.error)
+            self._scheduler.tell(message)
+        self._runner.tell(masks)
+
+
+class _Compiling:
+    """One `Compile`, answered in time. All but `_compile` runs on the loop."""
+
+    def __init__(
+        self, message: Compile, compiler: ConstraintCompiler, loop: asyncio.AbstractEventLoop, seconds: float
+    ) -> None:
+        self._message = message
+        self._compiler = compiler
+        self._loop = loop
+        self._seconds = seconds
+        self._has_begun = False
+        self._answered = False
+        self._limit: asyncio.TimerHandle | None = None
+
+    def start(self, threads: WorkerThreads) -> None:
+        self._limit = self._loop.call_later(self._seconds, self._give_up)
+        threads.put(self._compile)
+
+    def _compile(self) -> None:
+        """On a compile thread."""
+        if self._answered or self._message.reply_to.closed:
+            post(self._loop, self._answer, None)
+            return
+        self._has_begun = True
+        answer: Compiled | Failed
+        try:
+            answer = Compiled(self._compiler.compile(self._message.sampling, self._message.marks))
+        except LimelightError as error:
+            answer = Failed(error)
+        except BaseException as error:  # a bug, or a panic in native code, fails its own request only
+            logger.exception("request %s: its constraints could not be compiled", self._message.request_id)
+            answer = Failed(failure(error))
+        post(self._loop, self._answer, answer)
+
+    def _give_up(self) -> None:
+        if self._has_begun:
+            error: LimelightError = InvalidRequest(
+                f"structured_outputs takes longer than {self._seconds:g} s to compile; make it simpler",
+                param="structured_outputs",
+            )
+        else:
+            error = Overloaded(
+                f"the threads that compile structured_outputs have been busy for {self._seconds:g} s; try again later",
+                retry_after_seconds=self._seconds,
+            )
+        self._answer(Failed(error))
+
+    def _answer(self, answer: Compiled | Failed | None) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        if not self._answered and answer is not None:
+            self._message.reply_to.tell(answer)
+        self._answered = True

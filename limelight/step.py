@@ -144,8 +144,8 @@ class Sampled(msgspec.Struct, frozen=True):
     a readout, which need not sample, reports.
 
     Attributes:
-        failure: why this chunk alone is lost, with its sequence: its logits are not finite, say, or a mask allows no token
-            that may be drawn.
+        failure: why this chunk alone is lost, with its sequence: its logits are not finite, say, or a mask allows no
+            token that may be drawn.
         scores: one entry per scored token of the readout.
         hidden: float32 [hidden size], as the readout's `pooling` asks; b"" without.
     """

@@ -94,6 +94,17 @@ def test_masked_chunks_draw_what_their_masks_allow(make_executor: Make) -> None:
     assert all(executor.submit(Step(number=1, chunks=decodes))())
 
 
+def test_rows_of_guesses_may_come_before_those_of_other_masked_chunks(make_executor: Make) -> None:
+    executor, step = make_executor(), masked_step()
+    wait = executor.submit(msgspec.structs.replace(step, chunks=step.chunks[::-1]))
+    executor.put_masks(0, {0: only(1) + only(2) + only(9), 1: only(77)})
+    guessed, one, free = wait()
+    assert (guessed.token_ids, one.token_ids) == ((1, 2, 9), (77,))
+    wait = executor.submit(masked_step(1, released=(0, 1, 2)))
+    executor.put_masks(1, {})
+    assert free == wait()[0]
+
+
 def test_a_masked_chunk_that_is_left_out_draws_from_all_tokens(make_executor: Make) -> None:
     executor, other = make_executor(), make_executor()
     wait = executor.submit(masked_step())

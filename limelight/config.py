@@ -7,6 +7,8 @@ from typing import TypedDict
 import msgspec
 
 from limelight.errors import ConfigError
+from limelight.parsing.answer_format import REASONING_FORMATS
+from limelight.parsing.tool_calls.formats import TOOL_FORMATS
 
 DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]{1,2})?")
 MAX_STREAM_INTERVAL = 60.0
@@ -20,6 +22,8 @@ QUANTIZATIONS = ("auto", "none", "int8", "int4", "fp8")
 CPU_SEATS, GPU_SEATS = 64, 256
 CPU_TOKENS_PER_STEP, GPU_TOKENS_PER_STEP = 512, 8192
 MODEL_IMPLS = ("auto", "native", "transformers")
+TOOL_CALL_PARSERS = ("auto", "none", *sorted(TOOL_FORMATS))
+REASONING_PARSERS = ("auto", "none", *sorted(REASONING_FORMATS))
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +69,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             because messages cost the event loop more than planning does. First tokens and ends never wait.
         num_speculative_tokens: tokens guessed per sequence and step by prompt lookup; 0 switches it off. Pays where
             answers repeat parts of their prompt (code edits, summaries, extraction); never changes the tokens drawn.
+        tool_call_parser: how the model writes tool calls, under vLLM's names ("hermes", "llama3_json", "mistral" ...),
+            "none", or "auto": as its chat template shows.
+        reasoning_parser: how it marks reasoning ("qwen3", "deepseek_r1" ...), "none", or "auto".
         prompt_lookup_max, prompt_lookup_min: how many last tokens must have occurred before, at best and at least.
 
     Raises:
@@ -99,6 +106,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     num_speculative_tokens: int = 0
     prompt_lookup_max: int = 4
     prompt_lookup_min: int = 2
+    tool_call_parser: str = "auto"
+    reasoning_parser: str = "auto"
 
     def __post_init__(self) -> None:
         if DEVICE.fullmatch(self.device) is None:
@@ -112,6 +121,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"gpu_memory_utilization is {self.gpu_memory_utilization}; use a share above 0 and up to 1, as 0.9"
             )
         _one_of("model_impl", self.model_impl, MODEL_IMPLS)
+        _one_of("tool_call_parser", self.tool_call_parser, TOOL_CALL_PARSERS)
+        _one_of("reasoning_parser", self.reasoning_parser, REASONING_PARSERS)
         _at_least("max_model_len", self.max_model_len, 2)
         _at_least("max_num_seqs", self.max_num_seqs, 1)
         _at_least("num_threads", self.num_threads, 1)
@@ -191,6 +202,8 @@ class EngineOptions(TypedDict, total=False):
     num_speculative_tokens: int
     prompt_lookup_max: int
     prompt_lookup_min: int
+    tool_call_parser: str
+    reasoning_parser: str
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -23,6 +23,7 @@ from limelight.generation import (
     TokensPrompt,
 )
 from limelight.models.loaded_model import LoadedModel
+from limelight.parsing.answer_format import AnswerFormat
 from limelight.progress import Report as Report
 from limelight.stream import Stream
 from limelight.telemetry.statistics import EngineStatistics, LoadedAdapter
@@ -153,6 +154,11 @@ class Engine:
     def default_sampling(self) -> SamplingParams:
         """What a request gets that sets nothing: the model's own defaults, up to the end of the context."""
         return self.model.defaults.params()
+
+    @property
+    def answer_format(self) -> AnswerFormat:
+        """How the model marks its reasoning and writes tool calls."""
+        return self.model.answer_format
 
     def statistics(self) -> EngineStatistics:
         """Counts of requests, seats, pages and steps.

@@ -16,8 +16,9 @@ from limelight.config import EngineConfig, EngineOptions
 from limelight.engine import Engine, ModelLoader, Report
 from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt, Pooling
-from limelight.models.loaded_model import AdapterWeights, LoadedModel
+from limelight.models.loaded_model import AdapterWeights, ChatFormat, LoadedModel
 from limelight.models.text.chat_format import JinjaChatFormat
+from limelight.parsing.answer_format import AnswerFormat
 from limelight.step import (
     Capacity,
     Chunk,
@@ -347,6 +348,8 @@ def scripted_model(
     max_model_len: int = 2048,
     before_step: Callable[[Step], None] | None = None,
     step_seconds: float = 0.0,
+    answer_format: AnswerFormat | None = None,
+    chat_format: ChatFormat | None = None,
 ) -> ModelLoader:
     """A loader for `Engine(loader=...)`: answers by script.
 
@@ -355,6 +358,8 @@ def scripted_model(
         num_pages: size of the KV pool, in pages.
         before_step: called with each step before it runs; may block, or raise to fail the step.
         step_seconds: how long each step takes.
+        answer_format: how it marks reasoning and writes tool calls; neither, if left out.
+        chat_format: what renders conversations, else `PlainChatFormat`.
     """
 
     def load(config: EngineConfig, report: Report) -> LoadedModel:
@@ -371,7 +376,8 @@ def scripted_model(
         return LoadedModel(
             name="scripted",
             vocabulary=ByteVocabulary(),
-            chat_format=PlainChatFormat(),
+            chat_format=chat_format or PlainChatFormat(),
+            answer_format=answer_format or AnswerFormat(),
             executor=executor,
             adapters=executor.adapters,
             capacity=capacity,
@@ -387,10 +393,19 @@ def scripted_engine(
     num_pages: int = 512,
     before_step: Callable[[Step], None] | None = None,
     step_seconds: float = 0.0,
+    answer_format: AnswerFormat | None = None,
+    chat_format: ChatFormat | None = None,
     **options: Unpack[EngineOptions],
 ) -> Engine:
     """An engine, not started yet, over `scripted_model`; `options` as for `Engine`."""
-    loader = scripted_model(script, num_pages=num_pages, before_step=before_step, step_seconds=step_seconds)
+    loader = scripted_model(
+        script,
+        num_pages=num_pages,
+        before_step=before_step,
+        step_seconds=step_seconds,
+        answer_format=answer_format,
+        chat_format=chat_format,
+    )
     return Engine("scripted", loader=loader, **options)
 
 

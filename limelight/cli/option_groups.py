@@ -3,7 +3,15 @@
 import argparse
 
 from limelight.cli.settings import device, memory_bytes
-from limelight.config import CPU_KERNELS, DTYPES, KV_CACHE_DTYPES, MODEL_IMPLS, QUANTIZATIONS
+from limelight.config import (
+    CPU_KERNELS,
+    DTYPES,
+    KV_CACHE_DTYPES,
+    MODEL_IMPLS,
+    QUANTIZATIONS,
+    REASONING_PARSERS,
+    TOOL_CALL_PARSERS,
+)
 
 MODEL_HELP = "folder, .gguf file, hub id, or hub id:QUANT for one of its GGUF files (org/name:Q4_K_M)."
 
@@ -135,6 +143,22 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--prompt-lookup-min", type=int, default=2, metavar="N", help="last tokens to look up for a guess, at least"
+    )
+    group.add_argument(
+        "--tool-call-parser",
+        choices=TOOL_CALL_PARSERS,
+        default="auto",
+        metavar="FORMAT",
+        help="how the model writes tool calls, where its chat template does not tell (auto): "
+        f"{', '.join(TOOL_CALL_PARSERS[1:])}",
+    )
+    group.add_argument(
+        "--reasoning-parser",
+        choices=REASONING_PARSERS,
+        default="auto",
+        metavar="FORMAT",
+        help="how the model marks its reasoning, where its chat template does not tell (auto): "
+        f"{', '.join(REASONING_PARSERS[1:])}",
     )
 
 

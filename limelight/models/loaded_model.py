@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from limelight.generation import ChatPrompt, SamplingParams
+from limelight.parsing.answer_format import AnswerFormat
 from limelight.progress import Report
 from limelight.step import Capacity, StepExecutor
 
@@ -111,6 +112,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         eos_token_ids: the model's end-of-sequence tokens.
         memory_plan: lines for people: weights, KV pool, tokens, concurrency at given lengths.
         adapters: loads LoRA adapters; None for a model that takes none.
+        answer_format: how it marks reasoning and writes tool calls.
         overlaps_steps: steps run while the host does other things, so that two of them belong in flight.
     """
 
@@ -123,4 +125,5 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     defaults: SamplingDefaults = SamplingDefaults()
     memory_plan: str = ""
     adapters: AdapterLoader | None = None
+    answer_format: AnswerFormat = AnswerFormat()
     overlaps_steps: bool = False

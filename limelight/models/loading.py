@@ -24,7 +24,7 @@ from limelight.models.gguf.vocabulary import vocabulary_from_gguf
 from limelight.models.gpu_budget import GpuBudget
 from limelight.models.hub import DEFAULT_SAMPLING, model_name, resolve
 from limelight.models.kv_cache import allocate_kv_cache, kv_layout
-from limelight.models.loaded_model import ChatFormat, LoadedModel
+from limelight.models.loaded_model import LoadedModel
 from limelight.models.lora.adapter_table import AdapterTable
 from limelight.models.memory_plan import (
     CPU_KV_LIMIT_BYTES,
@@ -38,7 +38,8 @@ from limelight.models.precision import Precision, choose_precision, precision_no
 from limelight.models.recorded_step_executor import RecordedStepExecutor, most_sampled, step_limits
 from limelight.models.source import AdaptableModel, Source, open_source
 from limelight.models.spec import ModelSpec
-from limelight.models.text.chat_format import chat_format_from_gguf, load_chat_format
+from limelight.models.text.answer_format import find_answer_format
+from limelight.models.text.chat_format import JinjaChatFormat, chat_format_from_gguf, load_chat_format
 from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
 from limelight.models.wording import as_size
 from limelight.progress import Note, Report
@@ -88,6 +89,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         eos_token_ids=outline.eos_token_ids | vocabulary.eos_token_ids,
         defaults=DEFAULT_SAMPLING if config.model is None else source.sampling_defaults,
         memory_plan=ready.plan.table(),
+        answer_format=find_answer_format(config, chat_format.sources, chat_format.variables, vocabulary),
         adapters=adapters if model.adaptable else None,
         overlaps_steps=kernels.device != "cpu",
     )
@@ -240,7 +242,7 @@ def _gpu_bytes(config: EngineConfig, device: str) -> int:
     return GpuBudget.of(memory, config.gpu_memory_utilization).ours
 
 
-def _text_side(path: Path, gguf_metadata: Mapping[str, Any] | None) -> tuple[TokenizersVocabulary, ChatFormat]:
+def _text_side(path: Path, gguf_metadata: Mapping[str, Any] | None) -> tuple[TokenizersVocabulary, JinjaChatFormat]:
     """Vocabulary and chat template, from the same files as the weights."""
     if gguf_metadata is not None:
         return vocabulary_from_gguf(gguf_metadata), chat_format_from_gguf(gguf_metadata)

@@ -44,6 +44,9 @@ class JinjaChatFormat:
             empty: every conversation is refused.
         special_tokens: template variables such as `bos_token`.
         now: the local time, for templates that write today's date.
+
+    Attributes:
+        sources: the templates as text, by name.
     """
 
     def __init__(
@@ -65,8 +68,14 @@ class JinjaChatFormat:
                     "chat_template.jinja"
                 )
                 logger.warning("%s; conversations that need it will be refused", self._broken[name])
+        self.sources = named
         self._special_tokens = dict(special_tokens or {})
         self._now = now
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names that the templates read and do not define themselves."""
+        return frozenset[str]().union(*(template.variables for template in self._templates.values()))
 
     def render(self, prompt: ChatPrompt) -> str:
         """See `ChatFormat.render`. `param` of an error names the field at fault."""

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from jinja2 import nodes
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -38,6 +39,7 @@ class ChatTemplate:
 
     Attributes:
         loops_over_content: it takes message contents that are lists of parts.
+        variables: names that it reads and does not define itself.
 
     Raises:
         TemplateSyntax: the source is not valid Jinja.
@@ -51,7 +53,9 @@ class ChatTemplate:
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = lambda form: now().strftime(form)
         try:
-            self.loops_over_content = _loops_over_content(environment.parse(source))
+            parsed = environment.parse(source)
+            self.loops_over_content = _loops_over_content(parsed)
+            self.variables = frozenset(find_undeclared_variables(parsed))
             self._template = environment.from_string(source)
         except TemplateSyntaxError as error:
             raise TemplateSyntax(f"line {error.lineno}: {explanation(error.message)}") from error

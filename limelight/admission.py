@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from limelight.errors import InvalidRequest
+from limelight.errors import InvalidRequest, UnsupportedField
 from limelight.generation import GenerationRequest, TokensPrompt
 from limelight.quoting import quoted
 
@@ -25,6 +25,22 @@ def check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
     check_ids("logit_bias", request.sampling.logit_bias or (), vocab_size)
     check_ids("logprob_token_ids", request.sampling.logprob_token_ids or (), vocab_size)
     check_ids("allowed_token_ids", request.sampling.allowed_token_ids or (), vocab_size)
+
+
+def check_readable(request: GenerationRequest, unreadable: str | None) -> None:
+    """Refuse what is read of a prompt's rows, where they cannot be.
+
+    Raises:
+        UnsupportedField: says why.
+    """
+    if unreadable is None:
+        return
+    if request.pooling is not None:
+        raise UnsupportedField(f"this model gives no embeddings: {unreadable}", param="model")
+    if request.sampling.prompt_logprobs is not None:
+        raise UnsupportedField(
+            f"this model gives no log-probabilities of the prompt: {unreadable}", param="prompt_logprobs"
+        )
 
 
 def check_types(request: GenerationRequest) -> None:

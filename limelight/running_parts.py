@@ -14,7 +14,7 @@ from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_lookup import Speculation
 from limelight.actors.tokenizer import TokenizerActor
-from limelight.admission import check_token_ids, check_types, with_seed
+from limelight.admission import check_readable, check_token_ids, check_types, with_seed
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
 from limelight.generation import GenerationRequest
 from limelight.models.loaded_model import LoadedModel
@@ -48,6 +48,7 @@ class RunningParts:
         self.live.check(request.request_id)
         check_types(request)
         check_token_ids(request, self.model.capacity.vocab_size)
+        check_readable(request, self.model.unreadable)
         adapter = None if request.adapter is None else self.adapters.hold(request.adapter)
         actor = RequestActor(
             with_seed(request),

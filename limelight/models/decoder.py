@@ -7,7 +7,7 @@ from typing import Any
 from limelight.kernels.interface import DTYPE_BYTES, Kernels, Numbers, Rows
 from limelight.models.families.registry import family_of
 from limelight.models.forward_batch import ForwardBatch
-from limelight.models.layers import Block, Layer, LayerBuilder, Parameters, Projection, StepState, norm_weight
+from limelight.models.layers import Adapters, Block, Layer, LayerBuilder, Parameters, Projection, StepState, norm_weight
 from limelight.models.rope import rope_tables
 from limelight.models.spec import ModelSpec, RopeSettings
 
@@ -56,7 +56,10 @@ class Decoder:
 
     Attributes:
         adaptable: the projections that adapters can change; a head that is the embedding's table is none of them.
+        unreadable: None: its rows can be read behind the layers.
     """
+
+    unreadable: str | None = None
 
     def __init__(
         self,
@@ -124,13 +127,20 @@ class Decoder:
         """Logits [sampled, vocab] float32 of `batch.sample_rows` of what `body` gave. Reads nothing else of the batch
         but the adapters of these rows.
         """
-        kernels, spec = self._kernels, self._spec
-        if batch.sample_rows is not None:
-            hidden = kernels.select_rows(hidden, batch.sample_rows)
-            residual = None if residual is None else kernels.select_rows(residual, batch.sample_rows)
-        normed, _ = kernels.add_norm(hidden, residual, self._norm, spec.rms_norm_epsilon)
-        state = StepState(kv=None, plan=None, rotation=None, local_rotation=None, adapters=batch.sampled_adapters)
-        return kernels.logits(self._head(normed, state), spec.logits_soft_cap)
+        return self.project(self.normed(hidden, residual, batch.sample_rows), batch.sampled_adapters)
+
+    def normed(self, hidden: Rows, residual: Rows | None, rows: Rows | None) -> Rows:
+        """Hidden states [rows, hidden] behind the final norm, of `rows` of what `body` gave; None for all."""
+        kernels = self._kernels
+        if rows is not None:
+            hidden = kernels.select_rows(hidden, rows)
+            residual = None if residual is None else kernels.select_rows(residual, rows)
+        return kernels.add_norm(hidden, residual, self._norm, self._spec.rms_norm_epsilon)[0]
+
+    def project(self, normed: Rows, adapters: Adapters | None) -> Rows:
+        """Their logits [rows, vocab] float32; `adapters` are those of these rows."""
+        state = StepState(kv=None, plan=None, rotation=None, local_rotation=None, adapters=adapters)
+        return self._kernels.logits(self._head(normed, state), self._spec.logits_soft_cap)
 
     def _tables(self, rope: RopeSettings, num_positions: int) -> tuple[Numbers, Numbers]:
         cos, sin = rope_tables(rope, num_positions, self._spec.max_position_embeddings)

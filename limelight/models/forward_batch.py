@@ -28,8 +28,20 @@ class ForwardBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(Protocol):
-    """A decoder, with its weights."""
+    """A decoder, with its weights. `forward` is `body`, `normed` and `project` in one."""
 
     def forward(self, batch: ForwardBatch, kv: Any) -> Rows:
         """Write keys and values of all rows into `kv`; logits [sampled, vocab] float32."""
+        ...
+
+    def body(self, batch: ForwardBatch, kv: Any) -> tuple[Rows, Rows | None]:
+        """Write keys and values of all rows into `kv`; what `normed` takes, [tokens, hidden] each."""
+        ...
+
+    def normed(self, hidden: Rows, residual: Rows | None, rows: Rows | None) -> Rows:
+        """Hidden states [rows, hidden] behind the final norm, of `rows` of what `body` gave; None for all."""
+        ...
+
+    def project(self, normed: Rows, adapters: Adapters | None) -> Rows:
+        """Their logits [rows, vocab] float32; `adapters` are those of these rows."""
         ...

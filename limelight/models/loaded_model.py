@@ -113,6 +113,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         memory_plan: lines for people: weights, KV pool, tokens, concurrency at given lengths.
         adapters: loads LoRA adapters; None for a model that takes none.
         answer_format: how it marks reasoning and writes tool calls.
+        unreadable: why scores and hidden states of a prompt cannot be had; None: they can.
         overlaps_steps: steps run while the host does other things, so that two of them belong in flight.
     """
 
@@ -126,4 +127,5 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     memory_plan: str = ""
     adapters: AdapterLoader | None = None
     answer_format: AnswerFormat = AnswerFormat()
+    unreadable: str | None = None
     overlaps_steps: bool = False

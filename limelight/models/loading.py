@@ -91,6 +91,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         memory_plan=ready.plan.table(),
         answer_format=find_answer_format(config, chat_format.sources, chat_format.variables, vocabulary),
         adapters=adapters if model.adaptable else None,
+        unreadable=model.unreadable,
         overlaps_steps=kernels.device != "cpu",
     )
 

@@ -31,6 +31,9 @@ class Drawn:
         masked: per sampling chunk, whether it has masks.
         num_accepted: [chunks] int64, leading guesses that agree with what was drawn; None if there were no guesses.
         num_logprobs: per sampling chunk, what its seat asked for.
+        asked: [sampled, most asked] float32, log-probabilities of the seats' `logprob_token_ids`, and as many of others
+            behind them as the longest list has; None if no seat asked.
+        num_asked: per sampling chunk, how many tokens its seat asked for.
         best_logits: [sampled], the largest logit of each row as the model gave it.
     """
 
@@ -40,6 +43,8 @@ class Drawn:
     masked: tuple[bool, ...]
     num_accepted: Tensor | None
     num_logprobs: tuple[int | None, ...]
+    asked: Tensor | None
+    num_asked: tuple[int, ...]
     best_logits: Tensor
 
     def read(self) -> list[Sampled]:
@@ -55,8 +60,8 @@ class Drawn:
         best_scores = best_logits if self.tokens.best_scores is None else self.tokens.best_scores.tolist()
         logprobs = self._logprobs()
         sampled, first = [], 0
-        for num_rows, masked, num_right, wanted in zip(
-            self.num_rows, self.masked, accepted, self.num_logprobs, strict=True
+        for num_rows, masked, num_right, wanted, num_asked in zip(
+            self.num_rows, self.masked, accepted, self.num_logprobs, self.num_asked, strict=True
         ):
             end = first + num_right + 1
             failure = None
@@ -68,7 +73,11 @@ class Drawn:
                 sampled.append(Sampled((), failure=failure))
                 first += num_rows
                 continue
-            kept = None if wanted is None or logprobs is None else [_cut(row, wanted) for row in logprobs[first:end]]
+            kept = (
+                None
+                if wanted is None or logprobs is None
+                else [_cut(row, wanted, num_asked) for row in logprobs[first:end]]
+            )
             sampled.append(Sampled(tuple(token_ids[first:end]), None if kept is None else tuple(kept)))
             first += num_rows
         return sampled
@@ -78,16 +87,18 @@ class Drawn:
         tokens = self.tokens
         if tokens.logprobs is None or tokens.top_logprobs is None or tokens.top_token_ids is None:
             return None
+        own = tokens.logprobs.tolist()
+        asked = [()] * len(own) if self.asked is None else self.asked.tolist()
         return [
-            SampledLogprobs(logprob, tuple(top_ids), tuple(top))
-            for logprob, top_ids, top in zip(
-                tokens.logprobs.tolist(), tokens.top_token_ids.tolist(), tokens.top_logprobs.tolist(), strict=True
+            SampledLogprobs(logprob, tuple(top_ids), tuple(top), tuple(others))
+            for logprob, top_ids, top, others in zip(
+                own, tokens.top_token_ids.tolist(), tokens.top_logprobs.tolist(), asked, strict=True
             )
         ]
 
 
-def _cut(row: SampledLogprobs, wanted: int) -> SampledLogprobs:
-    return SampledLogprobs(row.logprob, row.top_token_ids[:wanted], row.top_logprobs[:wanted])
+def _cut(row: SampledLogprobs, wanted: int, num_asked: int) -> SampledLogprobs:
+    return SampledLogprobs(row.logprob, row.top_token_ids[:wanted], row.top_logprobs[:wanted], row.asked[:num_asked])
 
 
 class Sampler:
@@ -113,6 +124,7 @@ class Sampler:
         batch = self._settings.gather(seats_of_rows, [position for _, position in rows])
         batch = msgspec.structs.replace(batch, allowed=allowed)
         best_logits = logits.amax(-1)
+        asked = self._asked(logits, seats_of_rows)
         tokens = self._kernels.sample(logits, batch)
         seats = [chunk.seat for chunk in chunks]
         if len(rows) == len(chunks):
@@ -128,8 +140,28 @@ class Sampler:
             masked=tuple(chunk.masked for chunk in chunks),
             num_accepted=num_accepted,
             num_logprobs=tuple(self._settings.settings(seat).num_logprobs for seat in seats),
+            asked=asked,
+            num_asked=tuple(len(self._settings.settings(seat).logprob_token_ids) for seat in seats),
             best_logits=best_logits,
         )
+
+    def _asked(self, logits: Tensor, seats: Sequence[int]) -> Tensor | None:
+        """See `Drawn`."""
+        lists = [self._settings.settings(seat).logprob_token_ids for seat in seats]
+        if not any(lists):
+            return None
+        return asked_logprobs(logits, torch.tensor(padded(lists), device=logits.device))
+
+
+def padded(lists: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Lists of one length: token 0 stands where one has no more."""
+    most = max(map(len, lists))
+    return [[*token_ids, *[0] * (most - len(token_ids))] for token_ids in lists]
+
+
+def asked_logprobs(logits: Tensor, token_ids: Tensor) -> Tensor:
+    """Log-probabilities [rows, asked] of some tokens of each row."""
+    return logits.gather(1, token_ids) - logits.logsumexp(-1, keepdim=True)
 
 
 def _accept(token_ids: Tensor, chunks: Sequence[Chunk]) -> tuple[Tensor, Tensor]:

@@ -29,9 +29,11 @@ class AdaptableModel(Model, Protocol):
 
     Attributes:
         adaptable: the projections that adapters can change.
+        unreadable: why its rows cannot be read behind the layers, for scores and hidden states; None: they can.
     """
 
     adaptable: tuple[ProjectionShape, ...]
+    unreadable: str | None
 
 
 class Source(Protocol):

@@ -3,7 +3,7 @@
 Nothing global of torch is touched: gradients are off inside `submit` alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from limelight.kernels.interface import Kernels
-from limelight.models.forward_batch import Model
+from limelight.models.forward_batch import ForwardBatch, Model
 from limelight.models.forward_tensors import build_forward_batch
 from limelight.models.lora.adapter_file import AdapterWeights
+from limelight.models.readouts import DeviceReport, read_rows, readings_of, with_reports
 from limelight.models.sampler import Drawn, Sampler
 from limelight.models.sampling_seats import SamplingSeats
 from limelight.models.seats import Seats
@@ -65,13 +66,13 @@ class TorchStepExecutor:
         if not step.chunks:
             return tuple
         batch = build_forward_batch(step.chunks, self._seats, self._page_size, self._kernels, self._adapters)
-        logits = self._model.forward(batch, self._kv)
+        logits, reports = self._run(step, batch)
         sampling = [chunk for chunk in step.chunks if chunk.sample]
         if any(chunk.masked for chunk in sampling):
-            self._undrawn = undrawn = _Undrawn(step, logits)
+            self._undrawn = undrawn = _Undrawn(step, logits, reports)
             return undrawn.read
         drawn = self._sampler.draw(step.number, logits, sampling) if sampling else None
-        return lambda: _in_chunk_order(step, drawn)
+        return lambda: _in_chunk_order(step, drawn, reports)
 
     @torch.inference_mode()
     def put_masks(self, step_number: int, masks: TokenMasks) -> None:
@@ -94,6 +95,18 @@ class TorchStepExecutor:
         self._undrawn = None
         self._adapters = {}
 
+    def _run(self, step: Step, batch: ForwardBatch) -> tuple[Tensor, Sequence[DeviceReport]]:
+        assert self._model is not None, "nothing runs after close()"
+        if all(chunk.readout is None for chunk in step.chunks):
+            return self._model.forward(batch, self._kv), ()
+        model = self._model
+        hidden, residual = model.body(batch, self._kv)
+        readings, targets = readings_of(step.chunks, self._seats.adapters, self._adapters)
+        target_ids = torch.tensor(targets, dtype=torch.int64, device=hidden.device)
+        reports = read_rows(model, self._kernels, hidden, residual, readings, target_ids)
+        normed = model.normed(hidden, residual, batch.sample_rows)
+        return model.project(normed, batch.sampled_adapters), reports
+
     def _apply_deltas(self, step: Step) -> None:
         for seat in step.released:
             self._sampling.release(seat)
@@ -111,14 +124,15 @@ class _Undrawn:
 
     step: Step
     logits: Tensor
+    reports: Sequence[DeviceReport]
     drawn: Drawn | None = None
 
     def read(self) -> StepResult:
         if self.drawn is None:
             raise RuntimeError(f"step {self.step.number} was given up while its masks were missing")
-        return _in_chunk_order(self.step, self.drawn)
+        return _in_chunk_order(self.step, self.drawn, self.reports)
 
 
-def _in_chunk_order(step: Step, drawn: Drawn | None) -> StepResult:
-    sampled = iter(() if drawn is None else drawn.read())
-    return tuple(next(sampled) if chunk.sample else None for chunk in step.chunks)
+def _in_chunk_order(step: Step, drawn: Drawn | None, reports: Sequence[DeviceReport]) -> StepResult:
+    sampled = [] if drawn is None else drawn.read()
+    return with_reports(step.chunks, sampled, [report.read(step.number) for report in reports])

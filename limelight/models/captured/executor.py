@@ -8,6 +8,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from limelight.errors import EngineFailed
 from limelight.kernels.cuda_graph import CaptureCost, PassKind
 from limelight.kernels.device import Device
@@ -15,12 +17,15 @@ from limelight.kernels.step_kernels import StepKernels
 from limelight.models.captured.adapter_rows import AdapterRows, adapter_rows
 from limelight.models.captured.buffers import StepBuffers
 from limelight.models.captured.launcher import Launcher
+from limelight.models.captured.log_probabilities import WantedLogprobs
 from limelight.models.captured.passes import CapturableModel, Passes
 from limelight.models.captured.pending import PendingStep, Wanted
 from limelight.models.captured.seat_mirror import SeatMirror
 from limelight.models.captured.slots import Ring, Slot
 from limelight.models.captured.step_content import StepContent
 from limelight.models.lora.adapter_file import AdapterWeights
+from limelight.models.readouts import Readouts, readings_of
+from limelight.models.sampler import padded
 from limelight.step import Capacity, Step, StepResult, TokenMasks
 
 NUM_SLOTS = 3
@@ -82,10 +87,12 @@ class CapturedStepExecutor:
             raise RuntimeError(f"step {step.number} was submitted after close()")
         self._give_up()
         change = self._mirror.read(step)
-        content, adapted = change.content, None
+        content, adapted, readouts = change.content, None, None
         if content is not None:
             sample_rows = content.parts["sample_rows"].tolist()
             adapted = adapter_rows(step.chunks, change.adapters, sample_rows, self._adapters)
+            if any(chunk.readout is not None for chunk in step.chunks):
+                readouts = Readouts(*readings_of(step.chunks, change.adapters, self._adapters))
         self._mirror.apply(change)
         if content is None and not len(change.addresses):
             return tuple
@@ -96,11 +103,11 @@ class CapturedStepExecutor:
             with _ending(slot):
                 launcher.change_seats(slot, change)
             return tuple
-        wanted = self._wanted(step)
-        pending = PendingStep(step, content, slot, wanted)
-        undrawn = _Undrawn(step.number, content, slot, adapted, wanted.most_logprobs, pending)
+        wanted = self._wanted(step, content)
+        pending = PendingStep(step, content, slot, wanted, readouts)
+        undrawn = _Undrawn(step.number, content, slot, adapted, wanted.logprobs, pending)
         with _ending(slot):
-            launcher.run_layers(slot, change, content, adapted)
+            launcher.run_layers(slot, change, content, adapted, readouts)
             if content.masked:
                 self._undrawn = undrawn
             else:
@@ -130,7 +137,7 @@ class CapturedStepExecutor:
 
     def _draw(self, launcher: Launcher, undrawn: _Undrawn) -> None:
         slot, pending = undrawn.slot, undrawn.pending
-        launcher.run_head(slot, undrawn.content, undrawn.adapted, undrawn.num_logprobs)
+        launcher.run_head(slot, undrawn.content, undrawn.adapted, undrawn.logprobs)
         slot.release = pending.collect
 
     def _give_up(self) -> None:
@@ -139,14 +146,21 @@ class CapturedStepExecutor:
         if undrawn is not None:
             undrawn.pending.give_up()
 
-    def _wanted(self, step: Step) -> Wanted:
+    def _wanted(self, step: Step, content: StepContent) -> Wanted:
         mirror = self._mirror
         seats = [chunk.seat for chunk in step.chunks if chunk.sample]
         num_logprobs = [mirror.num_logprobs(seat) for seat in seats]
         most = max((number for number in num_logprobs if number is not None), default=None)
+        asked: list[tuple[int, ...]] = [()] * len(seats)
+        logprobs: WantedLogprobs | None = None
+        if most is not None:
+            asked = [mirror.asked(seat) for seat in seats]
+            rows = np.repeat(np.array(padded(asked), np.int32), content.num_drawn, axis=0)
+            logprobs = WantedLogprobs(min(most, self._vocab_size), rows)
         return Wanted(
             num_logprobs=num_logprobs,
-            most_logprobs=None if most is None else min(most, self._vocab_size),
+            num_asked=[len(token_ids) for token_ids in asked],
+            logprobs=logprobs,
             refused=[mirror.refused.get(seat) for seat in seats] if mirror.refused else [None] * len(seats),
         )
 
@@ -158,7 +172,7 @@ class _Undrawn(NamedTuple):
     content: StepContent
     slot: Slot
     adapted: AdapterRows | None
-    num_logprobs: int | None
+    logprobs: WantedLogprobs | None
     pending: PendingStep
 
 

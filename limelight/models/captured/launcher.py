@@ -1,6 +1,7 @@
 """Gives the parts of a step to the device, in order: deltas, layers, masks, head and draw, the way back. Never waits.
 
-What no captured pass holds, what has adapters, and the head of rows that want log-probabilities run uncaptured.
+What no captured pass holds, what has adapters or reports on its rows, and the head of rows that want log-probabilities
+run uncaptured.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from limelight.kernels.device import Device
 from limelight.kernels.step_kernels import StepKernels
 from limelight.models.captured.adapter_rows import AdapterRows
 from limelight.models.captured.buffers import StepBuffers
-from limelight.models.captured.log_probabilities import row_words, write_logprobs
+from limelight.models.captured.log_probabilities import WantedLogprobs, write_logprobs
 from limelight.models.captured.passes import Passes
 from limelight.models.captured.seat_mirror import SeatChange
 from limelight.models.captured.seat_settings import starting_counts
 from limelight.models.captured.slots import Slot
 from limelight.models.captured.step_content import StepContent
+from limelight.models.readouts import Readouts
 from limelight.models.token_masks import check_mask
 from limelight.step import SeatTaken, TokenMasks
 
@@ -64,7 +66,14 @@ class Launcher:
         self._patch_in_rounds(slot, change, 0)
         self._count(slot, change.counted)
 
-    def run_layers(self, slot: Slot, change: SeatChange, content: StepContent, adapted: AdapterRows | None) -> None:
+    def run_layers(
+        self,
+        slot: Slot,
+        change: SeatChange,
+        content: StepContent,
+        adapted: AdapterRows | None,
+        readouts: Readouts | None,
+    ) -> None:
         """Deltas and layers. Later steps rely on the deltas, also where there is no memory for the layers."""
         num_left = self._patch_in_rounds(slot, change, self._buffers.limits.patches)
         num_words = slot.host.write(content)
@@ -72,14 +81,14 @@ class Launcher:
         slot.host.write_patches(change.addresses[first:], change.values[first:])
         self._upload(slot.words, num_words)
         buckets, size = (self._decodes, content.num_chunks) if content.only_decodes else (self._mixed, content.num_rows)
-        graph = None if adapted else buckets.graph(size)
+        graph = None if adapted or readouts else buckets.graph(size)
         if graph is not None:
             graph.replay()
         else:
             self._device.run(self._passes.patch)
         self._count(slot, change.counted)  # which only the draw reads
         if graph is None:
-            self._run_uncaptured(slot, content, adapted)
+            self._run_uncaptured(slot, content, adapted, readouts)
 
     def put_masks(self, slot: Slot, content: StepContent, masks: TokenMasks) -> None:
         """Masks of the step's masked rows.
@@ -102,49 +111,64 @@ class Launcher:
             first += chunk_rows
         self._device.run(partial(_copy, self._buffers.allowed[:num_rows], pinned.view(num_rows, width)))
 
-    def run_head(self, slot: Slot, content: StepContent, adapted: AdapterRows | None, num_logprobs: int | None) -> None:
-        """Head, draw, and the way back.
-
-        Args:
-            num_logprobs: best tokens whose log-probabilities go back, too; None for no log-probabilities.
-        """
+    def run_head(
+        self, slot: Slot, content: StepContent, adapted: AdapterRows | None, wanted: WantedLogprobs | None
+    ) -> None:
+        """Head, draw, and the way back, with log-probabilities if some are wanted."""
         num_sampled = content.num_sampled
         if not num_sampled:
             return
-        graph = None if adapted or num_logprobs is not None else self._drawing.graph(num_sampled)
+        graph = None if adapted or wanted is not None else self._drawing.graph(num_sampled)
         if graph is not None:
             graph.replay()
         else:
-            target = None
-            if num_logprobs is not None:
-                target = slot.logprobs.get(num_sampled * row_words(num_logprobs))
-            self._device.run(partial(self._uncaptured_head, num_sampled, adapted, num_logprobs, target))
+            work: Callable[[], object] = partial(self._uncaptured_head, num_sampled, adapted)
+            if wanted is not None:
+                asked = slot.asked.get(wanted.asked.size)
+                asked.numpy()[:] = wanted.asked.flat
+                target = slot.logprobs.get(num_sampled * wanted.row_words)
+                work = partial(self._uncaptured_logprobs, num_sampled, adapted, wanted, asked, target)
+            self._device.run(work)
         self._device.run(partial(_copy, slot.drawn.words, self._buffers.drawn.words))
 
-    def _run_uncaptured(self, slot: Slot, content: StepContent, adapted: AdapterRows | None) -> None:
+    def _run_uncaptured(
+        self, slot: Slot, content: StepContent, adapted: AdapterRows | None, readouts: Readouts | None
+    ) -> None:
         if adapted is not None:
             pinned = slot.adapter_rows.get(len(adapted.words))
             pinned.numpy()[:] = adapted.words
             self._device.run(partial(_copy, self._buffers.adapter_rows[: len(pinned)], pinned))
-        self._device.run(partial(self._uncaptured_body, content, adapted))
+        targets: Tensor | None = None
+        if readouts is not None:
+            targets = slot.targets.get(len(readouts.targets))
+            targets.numpy()[:] = readouts.targets
+        self._device.run(partial(self._uncaptured_body, content, adapted, readouts, targets))
 
     # ---- on the device
 
-    def _uncaptured_body(self, content: StepContent, adapted: AdapterRows | None) -> None:
-        self._passes.body(
+    def _uncaptured_body(
+        self, content: StepContent, adapted: AdapterRows | None, readouts: Readouts | None, targets: Tensor | None
+    ) -> None:
+        hidden, residual = self._passes.body(
             content.num_rows,
             content.num_chunks,
             only_decodes=content.only_decodes,
             adapters=None if adapted is None else adapted.on(self._kernels, self._buffers.adapter_rows)[0],
         )
+        if readouts is not None and targets is not None:
+            reports = self._passes.read_rows(hidden, residual, readouts.readings, targets)
+            readouts.reports.extend(reports)
 
-    def _uncaptured_head(
-        self, num_sampled: int, adapted: AdapterRows | None, num_logprobs: int | None, target: Tensor | None
-    ) -> None:
+    def _uncaptured_head(self, num_sampled: int, adapted: AdapterRows | None) -> Tensor:
         adapters = None if adapted is None else adapted.on(self._kernels, self._buffers.adapter_rows)[1]
-        logits = self._passes.head(num_sampled, adapters)
-        if num_logprobs is not None and target is not None:
-            write_logprobs(logits, self._buffers.drawn.token_ids[:num_sampled], num_logprobs, target)
+        return self._passes.head(num_sampled, adapters)
+
+    def _uncaptured_logprobs(
+        self, num_sampled: int, adapted: AdapterRows | None, wanted: WantedLogprobs, asked: Tensor, target: Tensor
+    ) -> None:
+        logits = self._uncaptured_head(num_sampled, adapted)
+        token_ids = self._buffers.drawn.token_ids[:num_sampled]
+        write_logprobs(logits, token_ids, wanted.num_best, asked.view(num_sampled, -1), target)
 
     # ---- deltas
 

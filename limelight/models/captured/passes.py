@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -14,14 +14,11 @@ from limelight.kernels.triton.step_memory import DrawBatch
 from limelight.models.captured.buffers import StepBuffers
 from limelight.models.forward_batch import ForwardBatch, Model
 from limelight.models.layers import Adapters
+from limelight.models.readouts import DeviceReport, Reading, read_rows
 
 
 class CapturableModel(Model, Protocol):
-    """A decoder whose pass comes in two halves."""
-
-    def body(self, batch: ForwardBatch, kv: Any) -> tuple[Rows, Rows | None]:
-        """Write keys and values of all rows; what `head` takes."""
-        ...
+    """A decoder whose head is one call."""
 
     def head(self, hidden: Rows, residual: Rows | None, batch: ForwardBatch) -> Rows:
         """Logits [sampled, vocab] float32."""
@@ -70,8 +67,10 @@ class Passes:
         return work
 
     @torch.inference_mode()
-    def body(self, num_rows: int, num_chunks: int, *, only_decodes: bool, adapters: Adapters | None = None) -> None:
-        """All layers, and what the head needs of the sampled rows into the buffers."""
+    def body(
+        self, num_rows: int, num_chunks: int, *, only_decodes: bool, adapters: Adapters | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """All layers, and what the head needs of the sampled rows into the buffers; what the layers gave for all."""
         buffers = self._buffers
         batch = buffers.batch(num_rows, num_chunks, only_decodes=only_decodes)
         self._kernels.prepare(batch, self._page_size)
@@ -82,6 +81,15 @@ class Passes:
         buffers.hidden[:num_sampled].copy_(self._kernels.select_rows(hidden, rows))
         if residual is not None:
             buffers.residual[:num_sampled].copy_(self._kernels.select_rows(residual, rows))
+        return hidden, residual
+
+    @torch.inference_mode()
+    def read_rows(
+        self, hidden: Tensor, residual: Tensor | None, readings: Sequence[Reading], targets: Tensor
+    ) -> list[DeviceReport]:
+        """See `readouts.read_rows`; `targets` are pinned."""
+        on_device = targets.to(hidden.device, non_blocking=True).long()
+        return read_rows(self._model, self._kernels, hidden, residual, readings, on_device)
 
     @torch.inference_mode()
     def head(self, num_sampled: int, adapters: Adapters | None = None) -> Tensor:

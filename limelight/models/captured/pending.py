@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from limelight.models.captured.log_probabilities import cut, read_logprobs, row_words
+from limelight.models.captured.log_probabilities import WantedLogprobs, cut, read_logprobs
 from limelight.models.captured.slots import Slot
 from limelight.models.captured.step_content import StepContent
 from limelight.models.drawing import not_finite
+from limelight.models.readouts import Readouts, with_reports
 from limelight.step import Sampled, Step, StepResult
 
 
@@ -20,13 +21,14 @@ class Wanted:
     """What the chunks that draw are owed.
 
     Attributes:
-        num_logprobs: per such chunk what its seat asked for.
-        most_logprobs: the most of these, within the vocabulary; None if no seat asked.
+        num_logprobs, num_asked: per such chunk what its seat asked for.
+        logprobs: what all rows get; None if no seat asked.
         refused: per such chunk why its sequence cannot be served, or None.
     """
 
     num_logprobs: Sequence[int | None]
-    most_logprobs: int | None
+    num_asked: Sequence[int]
+    logprobs: WantedLogprobs | None
     refused: Sequence[str | None]
 
 
@@ -36,11 +38,12 @@ class PendingStep:
     Whoever needs it first waits: the completion thread for the result, or the submit thread for the slot.
     """
 
-    def __init__(self, step: Step, content: StepContent, slot: Slot, wanted: Wanted) -> None:
+    def __init__(self, step: Step, content: StepContent, slot: Slot, wanted: Wanted, readouts: Readouts | None) -> None:
         self._step = step
         self._content = content
         self._slot = slot
         self._wanted = wanted
+        self._readouts = readouts
         self._lock = threading.Lock()
         self._result: StepResult | None = None
         self._error: Exception | None = None
@@ -75,8 +78,11 @@ class PendingStep:
             self._slot.kept = None
 
     def _read(self) -> StepResult:
-        drawn = iter(self._drawn())
-        return tuple([next(drawn) if chunk.sample else None for chunk in self._step.chunks])
+        chunks, sampled = self._step.chunks, self._drawn()
+        if self._readouts is not None:
+            return with_reports(chunks, sampled, [report.read(self._step.number) for report in self._readouts.reports])
+        drawn = iter(sampled)
+        return tuple([next(drawn) if chunk.sample else None for chunk in chunks])
 
     def _drawn(self) -> list[Sampled]:
         content, wanted, num_sampled = self._content, self._wanted, self._content.num_sampled
@@ -86,7 +92,7 @@ class PendingStep:
         best_logits = self._slot.drawn.best_logits[:num_sampled].numpy()
         if (
             num_sampled == content.num_drawing
-            and wanted.most_logprobs is None
+            and wanted.logprobs is None
             and not any(wanted.refused)
             and np.isfinite(best_logits).all()
         ):
@@ -102,12 +108,12 @@ class PendingStep:
         content, wanted = self._content, self._wanted
         accepted = self._slot.drawn.num_accepted[: content.num_drawing].tolist()
         logprobs = []
-        if wanted.most_logprobs is not None:
-            num_words = content.num_sampled * row_words(wanted.most_logprobs)
-            logprobs = read_logprobs(self._slot.logprobs.get(num_words).numpy(), wanted.most_logprobs)
+        if wanted.logprobs is not None:
+            num_words = content.num_sampled * wanted.logprobs.row_words
+            logprobs = read_logprobs(self._slot.logprobs.get(num_words).numpy(), wanted.logprobs)
         sampled, first = [], 0
-        for num_rows, num_right, num_best, refused in zip(
-            content.num_drawn.tolist(), accepted, wanted.num_logprobs, wanted.refused, strict=True
+        for num_rows, num_right, num_best, num_asked, refused in zip(
+            content.num_drawn.tolist(), accepted, wanted.num_logprobs, wanted.num_asked, wanted.refused, strict=True
         ):
             end = first + num_right + 1
             if refused is not None:
@@ -117,7 +123,7 @@ class PendingStep:
             elif num_best is None:
                 sampled.append(Sampled(tuple(token_ids[first:end])))
             else:
-                rows = tuple([cut(row, num_best) for row in logprobs[first:end]])
+                rows = tuple([cut(row, num_best, num_asked) for row in logprobs[first:end]])
                 sampled.append(Sampled(tuple(token_ids[first:end]), rows))
             first += num_rows
         return sampled

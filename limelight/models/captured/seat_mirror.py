@@ -62,6 +62,11 @@ class SeatMirror:
         settings = self._settings[seat]
         return None if settings is None else settings.num_logprobs
 
+    def asked(self, seat: int) -> tuple[int, ...]:
+        """The tokens that the tenant of a seat asks for beside these."""
+        settings = self._settings[seat]
+        return () if settings is None else settings.logprob_token_ids
+
     def read(self, step: Step) -> SeatChange:
         """What a step changes; nothing has been changed yet.
 

@@ -39,7 +39,7 @@ class Slot:
         words, host: what the step brings, and views of it.
         drawn: what it draws.
         event: behind all of its work.
-        masks, logprobs, adapter_rows: memory for steps that have these.
+        masks, logprobs, asked, adapter_rows, targets: memory for steps that have these.
         kept: what the step uses and must not be given back before it is through.
         release: waits until the memory may be used again; None: nothing uses it.
     """
@@ -53,7 +53,9 @@ class Slot:
         self.event = device.event()
         self.masks = PinnedWords(device)
         self.logprobs = PinnedWords(device)
+        self.asked = PinnedWords(device)
         self.adapter_rows = PinnedWords(device)
+        self.targets = PinnedWords(device)
         self.kept: object = None
         self.release: Callable[[], object] | None = None
         self._rounds: list[tuple[Tensor, HostWords]] = []

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from limelight.kernels.interface import Kernels
 from limelight.models.forward_batch import ForwardBatch
-from limelight.models.layers import ProjectionShape
-from limelight.models.transformers_model.attention import PagedAttender
+from limelight.models.layers import Adapters, ProjectionShape
+from limelight.models.transformers_model.attention import PagedAttender, attending
 from limelight.models.transformers_model.probe import Attendance, forward
 
 
@@ -21,6 +21,7 @@ class TransformersModel:
 
     Attributes:
         adaptable: no projection: adapters change those of our own layers only.
+        unreadable: why its rows cannot be read behind the layers; None: they can.
     """
 
     adaptable: tuple[ProjectionShape, ...] = ()
@@ -33,6 +34,9 @@ class TransformersModel:
             dtype: of the KV pool.
         """
         self._module = module
+        self.unreadable: str | None = None
+        if module.base_model is module:
+            self.unreadable = f"{type(module).__name__} of transformers does not keep its layers apart from its head"
         self._kernels = kernels
         self._layers = {module.get_submodule(name): layer for layer, name in enumerate(attendance.layers)}
         self._head_dim = attendance.head_dim
@@ -40,7 +44,38 @@ class TransformersModel:
 
     def forward(self, batch: ForwardBatch, kv: Any) -> Tensor:
         """Write keys and values of all rows; logits [sampled, vocab] float32 of the rows that draw a token."""
-        plan = self._kernels.plan(batch.attention, kv)
-        attender = PagedAttender(self._kernels, kv, plan, self._layers, self._dtype, self._head_dim)
         keep = 0 if batch.sample_rows is None else batch.sample_rows
-        return forward(self._module, batch.token_ids[None], batch.attention.positions[None], keep, attender)
+        return forward(
+            self._module, batch.token_ids[None], batch.attention.positions[None], keep, self._attender(batch, kv)
+        )
+
+    def body(self, batch: ForwardBatch, kv: Any) -> tuple[Tensor, None]:
+        """All layers and the final norm; write keys and values."""
+        with attending(self._module, self._attender(batch, kv)):
+            output = self._module.base_model(
+                input_ids=batch.token_ids[None], position_ids=batch.attention.positions[None], use_cache=False
+            )
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden, None
+
+    def normed(self, hidden: Tensor, residual: Tensor | None, rows: Tensor | None) -> Tensor:
+        """Rows of what `body` gave, which are normed already."""
+        assert residual is None, "the layers of transformers add up their results"
+        return hidden if rows is None else hidden.index_select(0, rows)
+
+    def project(self, normed: Tensor, adapters: Adapters | None) -> Tensor:
+        """Logits by the module's own way from its layers to them, which may scale or cap: its layers are left out."""
+        from transformers.modeling_outputs import MoeModelOutputWithPast
+
+        layers = self._module.base_model
+        layers.forward = lambda *_args, **_options: MoeModelOutputWithPast(last_hidden_state=normed[None])
+        try:
+            output = self._module(input_ids=normed.new_zeros((1, len(normed)), dtype=torch.int64), use_cache=False)
+        finally:
+            del layers.forward
+        logits: Tensor = output.logits[0]
+        return logits.to(torch.float32)
+
+    def _attender(self, batch: ForwardBatch, kv: Any) -> PagedAttender:
+        plan = self._kernels.plan(batch.attention, kv)
+        return PagedAttender(self._kernels, kv, plan, self._layers, self._dtype, self._head_dim)

@@ -1,11 +1,41 @@
 """What drawing a token has in common, whether torch draws it or a recorded pass."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from limelight.step import SeatSampling
+import msgspec
+
+from limelight.step import Chunk, Sampled, SampledLogprobs, SeatSampling, StepResult
 
 LEAST_REPETITION_PENALTY = 1e-6
 """Smaller penalties are raised to this, so that logits stay finite in float32."""
+
+
+class Report(NamedTuple):
+    """What one chunk tells of its rows (`Sampled` says what the two are), or why it is lost."""
+
+    scores: tuple[SampledLogprobs, ...] = ()
+    hidden: bytes = b""
+    failure: str | None = None
+
+
+def with_reports(chunks: Sequence[Chunk], drawn: Iterable[Sampled], reports: Iterable[Report]) -> StepResult:
+    """The result of a step: what its chunks drew and what they report, each in their order."""
+    drawn, reports = iter(drawn), iter(reports)
+    return tuple([_result(chunk, drawn, reports) for chunk in chunks])
+
+
+def _result(chunk: Chunk, drawn: Iterator[Sampled], reports: Iterator[Report]) -> Sampled | None:
+    sampled = next(drawn) if chunk.sample else None
+    if chunk.readout is None:
+        return sampled
+    report = next(reports)
+    if sampled is None:
+        return Sampled((), failure=report.failure, scores=report.scores, hidden=report.hidden)
+    failure = sampled.failure or report.failure
+    if failure is not None:
+        return Sampled((), failure=failure)
+    return msgspec.structs.replace(sampled, scores=report.scores, hidden=report.hidden)
 
 
 def not_finite(step_number: int, best_logits: list[float]) -> str:

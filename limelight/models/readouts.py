@@ -4,32 +4,23 @@ Rows are taken in slices of one chunk each: logits of more rows than a slice's n
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 
 from limelight.generation import Pooling
 from limelight.kernels.interface import Kernels, LowRank
-from limelight.models.drawing import not_finite
+from limelight.models.drawing import Report, not_finite
 from limelight.models.forward_batch import Model
 from limelight.models.lora.active_adapters import ActiveAdapter, ActiveAdapters
 from limelight.models.lora.adapter_file import AdapterWeights
-from limelight.step import Chunk, Readout, Sampled, SampledLogprobs, StepResult
+from limelight.step import Chunk, Readout, SampledLogprobs
 
 ROWS_AT_ONCE = 64
 """Rows whose logits exist at once."""
-
-
-class Report(NamedTuple):
-    """What one chunk reports, or why it is lost."""
-
-    scores: tuple[SampledLogprobs, ...]
-    hidden: bytes
-    failure: str | None
 
 
 class DeviceReport(NamedTuple):
@@ -49,13 +40,13 @@ class DeviceReport(NamedTuple):
         rows = [row for piece in self.scores for row in piece.tolist()]
         best_logits = [row[2] for row in rows]
         if not all(map(math.isfinite, best_logits)):
-            return Report((), b"", not_finite(step_number, [best for best in best_logits if not math.isfinite(best)]))
+            return Report(failure=not_finite(step_number, [best for best in best_logits if not math.isfinite(best)]))
         scores = tuple([_score(row) for row in rows])
         if self.hidden is None:
-            return Report(scores, b"", None)
+            return Report(scores)
         if not bool(self.hidden.isfinite().all()):
-            return Report((), b"", not_finite(step_number, [math.nan]))
-        return Report(scores, self.hidden.cpu().numpy().astype("<f4").tobytes(), None)
+            return Report(failure=not_finite(step_number, [math.nan]))
+        return Report(scores, self.hidden.cpu().numpy().astype("<f4").tobytes())
 
 
 def _score(row: Sequence[float]) -> SampledLogprobs:
@@ -158,22 +149,3 @@ def scored(logits: Tensor, targets: Tensor, num_logprobs: int) -> Tensor:
     best, best_ids = logprobs.topk(min(num_logprobs, logits.shape[1]), dim=-1)
     ranks = (logprobs >= own).sum(1, keepdim=True)
     return torch.cat((own.double(), ranks, logits.amax(1, keepdim=True), best, best_ids), 1)
-
-
-def with_reports(chunks: Sequence[Chunk], drawn: Iterable[Sampled], reports: Iterable[Report]) -> StepResult:
-    """The result of a step: what its chunks drew and what they report, each in their order."""
-    drawn, reports = iter(drawn), iter(reports)
-    return tuple([_result(chunk, drawn, reports) for chunk in chunks])
-
-
-def _result(chunk: Chunk, drawn: Iterator[Sampled], reports: Iterator[Report]) -> Sampled | None:
-    sampled = next(drawn) if chunk.sample else None
-    if chunk.readout is None:
-        return sampled
-    report = next(reports)
-    if sampled is None:
-        return Sampled((), failure=report.failure, scores=report.scores, hidden=report.hidden)
-    failure = sampled.failure or report.failure
-    if failure is not None:
-        return Sampled((), failure=failure)
-    return msgspec.structs.replace(sampled, scores=report.scores, hidden=report.hidden)

@@ -53,6 +53,8 @@ class RecordedSamplingSeats:
         blocked = [token for token in settings.blocked_token_ids if token < buffers.vocab_size]
         if blocked:
             buffers.block(seat, blocked, settings.blocked_below_position)
+        if settings.logprob_token_ids:
+            buffers.ask(seat, settings.logprob_token_ids)
         if settings.has_penalties:
             buffers.count_tokens(seat, taken.prompt_token_ids, taken.output_token_ids)
         self._settings[seat] = settings

@@ -16,13 +16,13 @@ from limelight.kernels.cpu.kernels import CpuKernels
 from limelight.kernels.cpu.sampling import SampledBuffers, SamplingBuffers
 from limelight.kernels.cpu.step_buffers import StepBuffers, StepLimits
 from limelight.kernels.cpu.threads import ThreadPool
-from limelight.models.drawing import not_finite, nothing_allowed
+from limelight.models.drawing import Report, not_finite, nothing_allowed, with_reports
 from limelight.models.lora.recorded_adapters import RecordedAdapters
-from limelight.models.recorded_pass import RecordableModel, RecordedPass, record_pass
+from limelight.models.recorded_pass import RecordableModel, RecordedPass, record_pass, record_readable_pass
 from limelight.models.recorded_sampling import RecordedSamplingSeats
 from limelight.models.recorded_seats import RecordedSeats
 from limelight.models.token_masks import check_mask, mask_bytes
-from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, Step, StepResult, TokenMasks
+from limelight.step import Capacity, Chunk, Sampled, SampledLogprobs, SeatSampling, Step, StepResult, TokenMasks
 
 if TYPE_CHECKING:
     from limelight.models.lora.adapter_file import AdapterWeights
@@ -89,6 +89,9 @@ class RecordedStepExecutor:
         self._record = partial(record_pass, model, kernels, kv, self._buffers, sampling)
         self._plain: RecordedPass | None = self._record(None)
         self._adapted: RecordedPass | None = None  # recorded when the first adapter runs
+        self._record_readable: Callable[..., RecordedPass] | None
+        self._record_readable = partial(record_readable_pass, model, kernels, kv, self._buffers, sampling)
+        self._readable: dict[bool, RecordedPass] = {}  # recorded when they run; the one with adapters under True
         self._pool = ThreadPool(kernels.library, num_threads)
         self._undrawn: _Undrawn | None = None
 
@@ -105,14 +108,14 @@ class RecordedStepExecutor:
         if not step.chunks:
             return tuple
         drawing = [chunk for chunk in step.chunks if chunk.sample]
-        wanted = [self._sampling.settings(chunk.seat).num_logprobs for chunk in drawing]
+        wanted = [self._sampling.settings(chunk.seat) for chunk in drawing]
         recorded = self._prepare(step)
         if any(chunk.masked for chunk in drawing):
             recorded.program.run_first_part(self._pool)
-            self._undrawn = undrawn = _Undrawn(step, recorded, drawing, wanted)
+            self._undrawn = undrawn = _Undrawn(step, recorded, drawing, wanted, self._read_rows(step, recorded))
             return undrawn.read
         recorded.program.run(self._pool)
-        result = self._read(step, recorded.sampled, drawing, wanted)
+        result = self._read(step, recorded.sampled, drawing, wanted, self._read_rows(step, recorded))
         return lambda: result
 
     def put_masks(self, step_number: int, masks: TokenMasks) -> None:
@@ -130,7 +133,9 @@ class RecordedStepExecutor:
             undrawn.recorded.program.run_second_part(self._pool)
         finally:
             self._sampling_buffers.allow_all()
-        undrawn.result = self._read(undrawn.step, undrawn.recorded.sampled, undrawn.drawing, undrawn.wanted)
+        undrawn.result = self._read(
+            undrawn.step, undrawn.recorded.sampled, undrawn.drawing, undrawn.wanted, undrawn.reports
+        )
 
     def profile(self, step: Step) -> list[tuple[str, float]]:
         """Run a step, one operation after the other; name of each, and the seconds that it took. Nothing is drawn from
@@ -144,7 +149,8 @@ class RecordedStepExecutor:
 
     def close(self) -> None:
         """Let go of weights, pages and threads."""
-        self._record = self._plain = self._adapted = self._undrawn = None
+        self._record = self._record_readable = self._plain = self._adapted = self._undrawn = None
+        self._readable = {}
         self._adapters = {}
         self._pool.close()
 
@@ -154,11 +160,22 @@ class RecordedStepExecutor:
         assert self._plain is not None, "nothing runs after close()"
         adapters = self._seats.adapters
         recorded = self._plain
-        if any(adapters[chunk.seat] is not None for chunk in step.chunks):
+        adapted = any(adapters[chunk.seat] is not None for chunk in step.chunks)
+        if adapted:
             self._recorded_adapters.fill(step.chunks, adapters, self._adapters)
             recorded = self._adapted = self._adapted or self._record_adapted()
         self._seats.place(step.chunks)
+        if any(chunk.readout is not None for chunk in step.chunks):
+            return self._readable_pass(adapted, recorded)
         return recorded
+
+    def _readable_pass(self, adapted: bool, recorded: RecordedPass) -> RecordedPass:
+        """The pass whose rows can be read, in the memory of the one that it replaces."""
+        assert self._record_readable is not None, "nothing runs after close()"
+        if adapted not in self._readable:
+            adapters = self._recorded_adapters if adapted else None
+            self._readable[adapted] = self._record_readable(adapters, recorded.program.memory)
+        return self._readable[adapted]
 
     def _record_adapted(self) -> RecordedPass:
         """The pass with a place for adapters, in the memory of the other one, or the other way round: the larger's."""
@@ -168,7 +185,12 @@ class RecordedStepExecutor:
         adapted = self._record(self._recorded_adapters, memory)
         if adapted.program.memory is not memory:
             self._plain = self._record(None, adapted.program.memory)
+            self._readable.clear()
         return adapted
+
+    def _read_rows(self, step: Step, recorded: RecordedPass) -> Sequence[Report]:
+        """What chunks report of their rows, which are there until the next step."""
+        return () if recorded.reader is None else recorded.reader.read(step.number, step.chunks, self._pool)
 
     def _write_masks(self, chunks: Sequence[Chunk], masks: TokenMasks) -> None:
         row_bytes, row = mask_bytes(self._vocab_size), 0
@@ -183,14 +205,22 @@ class RecordedStepExecutor:
             row += num_rows
 
     def _read(
-        self, step: Step, drawn: SampledBuffers, drawing: Sequence[Chunk], wanted: Sequence[int | None]
+        self,
+        step: Step,
+        drawn: SampledBuffers,
+        drawing: Sequence[Chunk],
+        wanted: Sequence[SeatSampling],
+        reports: Sequence[Report],
     ) -> StepResult:
-        """What the chunks drew, in the order of the step's."""
-        sampled = iter(self._read_drawing(step.number, drawn, drawing, wanted))
+        """What the chunks drew and report, in the order of the step's."""
+        drawn_by_chunk = self._read_drawing(step.number, drawn, drawing, wanted)
+        if reports:
+            return with_reports(step.chunks, drawn_by_chunk, reports)
+        sampled = iter(drawn_by_chunk)
         return tuple([next(sampled) if chunk.sample else None for chunk in step.chunks])
 
     def _read_drawing(
-        self, step_number: int, drawn: SampledBuffers, chunks: Sequence[Chunk], wanted: Sequence[int | None]
+        self, step_number: int, drawn: SampledBuffers, chunks: Sequence[Chunk], wanted: Sequence[SeatSampling]
     ) -> list[Sampled]:
         """What the chunks drew; the last token of each goes to its seat.
 
@@ -204,7 +234,7 @@ class RecordedStepExecutor:
         sampled: list[Sampled] = []
         last_tokens: list[int] = []
         first = 0
-        for chunk, num_logprobs in zip(chunks, wanted, strict=True):
+        for chunk, settings in zip(chunks, wanted, strict=True):
             end = first + 1
             if chunk.num_drafts:
                 end += _num_right(chunk, token_ids[first:])
@@ -214,11 +244,11 @@ class RecordedStepExecutor:
                 sampled.append(Sampled((), failure=failure))
             elif chunk.masked and -math.inf in drawn.best_scores[first:end]:
                 sampled.append(Sampled((), failure=nothing_allowed(step_number)))
-            elif num_logprobs is None:
+            elif settings.num_logprobs is None:
                 sampled.append(Sampled(tuple(token_ids[first:end])))
             else:
-                num_best = min(num_logprobs, self._vocab_size)
-                logprobs = tuple([_logprobs(drawn, row, num_best) for row in range(first, end)])
+                num_best, num_asked = min(settings.num_logprobs, self._vocab_size), len(settings.logprob_token_ids)
+                logprobs = tuple([_logprobs(drawn, row, num_best, num_asked) for row in range(first, end)])
                 sampled.append(Sampled(tuple(token_ids[first:end]), logprobs))
             first += chunk.num_drafts + 1
         self._buffers.last_tokens[[chunk.seat for chunk in chunks]] = last_tokens
@@ -242,7 +272,8 @@ class _Undrawn:
     step: Step
     recorded: RecordedPass
     drawing: Sequence[Chunk]
-    wanted: Sequence[int | None]
+    wanted: Sequence[SeatSampling]
+    reports: Sequence[Report]
     result: StepResult | None = None
 
     def read(self) -> StepResult:
@@ -251,11 +282,12 @@ class _Undrawn:
         return self.result
 
 
-def _logprobs(drawn: SampledBuffers, row: int, num_best: int) -> SampledLogprobs:
+def _logprobs(drawn: SampledBuffers, row: int, num_best: int, num_asked: int) -> SampledLogprobs:
     return SampledLogprobs(
         float(drawn.logprobs[row]),
         tuple(drawn.top_token_ids[row, :num_best].tolist()),
         tuple(drawn.top_logprobs[row, :num_best].tolist()),
+        tuple(drawn.asked_logprobs[row, :num_asked].tolist()),
     )
 
 

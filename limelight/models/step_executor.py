@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from limelight.kernels.interface import Kernels
+from limelight.models.drawing import with_reports
 from limelight.models.forward_batch import ForwardBatch, Model
 from limelight.models.forward_tensors import build_forward_batch
 from limelight.models.lora.adapter_file import AdapterWeights
-from limelight.models.readouts import DeviceReport, read_rows, readings_of, with_reports
+from limelight.models.readouts import DeviceReport, read_rows, readings_of
 from limelight.models.sampler import Drawn, Sampler
 from limelight.models.sampling_seats import SamplingSeats
 from limelight.models.seats import Seats

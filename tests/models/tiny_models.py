@@ -107,6 +107,7 @@ class Recording:
 
     def __init__(self, model: AdaptableModel) -> None:
         self._forward = model.forward
+        self.body, self.normed, self.project = model.body, model.normed, model.project
         self.adaptable = model.adaptable
         self._logits: Any = torch.empty(0)
 

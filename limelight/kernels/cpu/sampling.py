@@ -13,11 +13,13 @@ from limelight.kernels.cpu.library import Function
 from limelight.kernels.cpu.recorder import Recorder, RowCount, Value
 from limelight.kernels.cpu.step_buffers import StepBuffers
 
-SAMPLE = Function("record_sample", "pppppppppppppppppi")
+SAMPLE = Function("record_sample", "ppppppppppppppppppi")
 ROW_BYTES = Function("sampling_row_bytes", "i")
 NUM_BLOCKS = Function("sampling_num_blocks", "i")
 MOST_LOGPROBS = 20
 """The largest number of best tokens that are reported beside the drawn one."""
+MOST_ASKED = 128
+"""The largest number of tokens that are reported beside these because they were asked for."""
 SEAT = np.dtype(
     [
         ("seed", np.int64),
@@ -27,6 +29,7 @@ SEAT = np.dtype(
         ("blocked_ids", np.uint64),
         ("prompt_mask", np.uint64),
         ("output_counts", np.uint64),
+        ("asked_ids", np.uint64),
         ("temperature", np.float32),
         ("top_p", np.float32),
         ("min_p", np.float32),
@@ -37,6 +40,7 @@ SEAT = np.dtype(
         ("num_logprobs", np.int32),
         ("num_biases", np.int32),
         ("num_blocked", np.int32),
+        ("num_asked", np.int32),
     ],
     align=True,
 )
@@ -86,6 +90,13 @@ class SamplingBuffers:
         entry = self.seats[seat : seat + 1]
         entry["blocked_ids"], entry["num_blocked"], entry["blocked_below"] = ids.ctypes.data, len(ids), below_position
 
+    def ask(self, seat: int, token_ids: Sequence[int]) -> None:
+        """Tell the log-probabilities of some tokens, all within the vocabulary, where the seat wants any."""
+        ids = np.array(token_ids, np.int32)
+        self._lists.setdefault(seat, []).append(ids)
+        entry = self.seats[seat : seat + 1]
+        entry["asked_ids"], entry["num_asked"] = ids.ctypes.data, len(ids)
+
     def count_tokens(self, seat: int, prompt: Sequence[int], output: Sequence[int]) -> None:
         """Apply the seat's penalties, to these tokens and those that it draws."""
         if not self._unused_counts:
@@ -123,6 +134,7 @@ class SampledBuffers:
         logprobs: float32 [largest sampled] of the drawn tokens, of rows whose seats want log-probabilities.
         top_token_ids, top_logprobs: int32 and float32 [largest sampled, MOST_LOGPROBS], best first, of such rows; as
             many as the seat wants and the vocabulary has, the others hold anything.
+        asked_logprobs: float32 [largest sampled, MOST_ASKED], of the tokens that the seats of such rows ask for.
     """
 
     token_ids: NDArray[np.int32]
@@ -131,6 +143,7 @@ class SampledBuffers:
     logprobs: NDArray[np.float32]
     top_token_ids: NDArray[np.int32]
     top_logprobs: NDArray[np.float32]
+    asked_logprobs: NDArray[np.float32]
 
 
 def sample(recorder: Recorder, logits: Value, batch: SamplingBuffers) -> SampledBuffers:
@@ -144,6 +157,7 @@ def sample(recorder: Recorder, logits: Value, batch: SamplingBuffers) -> Sampled
         logprobs=np.zeros(rows.largest, np.float32),
         top_token_ids=np.zeros((rows.largest, MOST_LOGPROBS), np.int32),
         top_logprobs=np.zeros((rows.largest, MOST_LOGPROBS), np.float32),
+        asked_logprobs=np.zeros((rows.largest, MOST_ASKED), np.float32),
     )
     recorder.append(
         SAMPLE,
@@ -163,6 +177,7 @@ def sample(recorder: Recorder, logits: Value, batch: SamplingBuffers) -> Sampled
         sampled.logprobs,
         sampled.top_token_ids,
         sampled.top_logprobs,
+        sampled.asked_logprobs,
         vocab_size,
     )
     return sampled

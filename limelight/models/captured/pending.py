@@ -11,8 +11,8 @@ import numpy as np
 from limelight.models.captured.log_probabilities import WantedLogprobs, cut, read_logprobs
 from limelight.models.captured.slots import Slot
 from limelight.models.captured.step_content import StepContent
-from limelight.models.drawing import not_finite
-from limelight.models.readouts import Readouts, with_reports
+from limelight.models.drawing import not_finite, with_reports
+from limelight.models.readouts import Readouts
 from limelight.step import Sampled, Step, StepResult
 
 

@@ -26,6 +26,7 @@ class RecordedAdapters:
     Attributes:
         all_rows, sampled_rows: what stands for the adapters in the recording, for projections of all rows of the step
             and of those that draw a token.
+        read_rows: the same for rows that are read after the step, which `choose` says.
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class RecordedAdapters:
         self._packed: WeakKeyDictionary[AdapterWeights, PackedAdapter] = WeakKeyDictionary()
         self.all_rows = AdaptersOfRows(kernels, self._buffers, self._buffers.row_adapters)
         self.sampled_rows = AdaptersOfRows(kernels, self._buffers, self._buffers.sampled_adapters)
+        self._read_adapters = np.full(limits.num_tokens, NO_ADAPTER, np.int32)
+        self.read_rows = AdaptersOfRows(kernels, self._buffers, self._read_adapters)
 
     def fill(
         self, chunks: Sequence[Chunk], adapter_of_seat: Sequence[int | None], weights: Mapping[int, AdapterWeights]
@@ -76,6 +79,10 @@ class RecordedAdapters:
             self._buffers.sampled_adapters[sampled : sampled + num_sampled] = number
             row += chunk.num_tokens
             sampled += num_sampled
+
+    def choose(self, first: int, num_rows: int) -> None:
+        """Let `read_rows` be so many rows of the last step, which has adapters."""
+        self._read_adapters[:num_rows] = self._buffers.row_adapters[first : first + num_rows]
 
     def _pack(self, weights: AdapterWeights) -> PackedAdapter:
         packed = self._packed.get(weights)

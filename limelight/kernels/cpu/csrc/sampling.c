@@ -81,6 +81,10 @@ static void find_logprobs(const Sampling *this, int64_t row, int32_t token, floa
     const double total = best + log(sum);
     for (int32_t i = 0; i < num; i++) logprobs[i] = (float)(logprobs[i] - total);
     this->logprobs[row] = (float)(this->logits[row * this->vocab + token] - total);
+    const Seat *seat = seat_of(this, row);
+    for (int32_t i = 0; i < seat->num_asked; i++)
+        this->asked_logprobs[row * MOST_ASKED + i] =
+            (float)(this->logits[row * this->vocab + seat->asked_ids[i]] - total);
 }
 
 static void run_finish(const Operation *operation, int32_t unit, Worker *worker) {
@@ -130,10 +134,10 @@ EXPORT int limelight_record_sample(Program *program, const int32_t *num_rows, co
                                    const int64_t *row_positions, const uint8_t *const *row_masks, Seat *seats,
                                    const float *logits, float *scores, float *maxima, Slice *slices, float *floors,
                                    int32_t *token_ids, float *best_logits, float *best_scores, float *logprobs,
-                                   int32_t *top_ids, float *top_logprobs, int32_t vocab) {
+                                   int32_t *top_ids, float *top_logprobs, float *asked_logprobs, int32_t vocab) {
     Sampling this = {{"sample_scan", count_scan, run_sampling_scan},
                      num_rows, row_seats, row_positions, row_masks, seats, logits, scores, maxima, slices, floors,
-                     token_ids, best_logits, best_scores, logprobs, top_ids, top_logprobs, vocab};
+                     token_ids, best_logits, best_scores, logprobs, top_ids, top_logprobs, asked_logprobs, vocab};
     if (program_append(program, &this.operation, sizeof this, 0)) return -1;
     this.operation = (Operation){"sample_cut", count_cut, run_sampling_cut};
     if (program_append(program, &this.operation, sizeof this, sampling_cut_bytes(vocab))) return -1;

@@ -12,6 +12,7 @@
 #define BLOCK 64
 #define CHUNK 512 /* numbers that are added up in float; sums of longer pieces are in double */
 #define MOST_LOGPROBS 20
+#define MOST_ASKED 128
 
 /* Settings of a seat, as SEAT in sampling.py. */
 typedef struct {
@@ -22,9 +23,10 @@ typedef struct {
     const int32_t *blocked_ids;
     const uint8_t *prompt_mask; /* [vocab] of 0 or 1, or NULL: no penalties */
     int32_t *output_counts;     /* [vocab], or NULL */
+    const int32_t *asked_ids;   /* [num_asked], whose log-probabilities are told, too, if any are */
     float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int32_t top_k, num_logprobs; /* 0 is no top_k, -1 no log-probabilities */
-    int32_t num_biases, num_blocked;
+    int32_t num_biases, num_blocked, num_asked;
 } Seat;
 
 /* What is known of a slice of a row. The first five are about the logits as the model gave them; scores are logits
@@ -61,6 +63,7 @@ typedef struct {
     float *logprobs;     /* [rows] */
     int32_t *top_ids;    /* [rows, MOST_LOGPROBS] */
     float *top_logprobs; /* [rows, MOST_LOGPROBS] */
+    float *asked_logprobs; /* [rows, MOST_ASKED] */
     int32_t vocab;
 } Sampling;
 

@@ -390,6 +390,11 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     prompt_token_offsets: tuple[tuple[int, int], ...] | None = None
 
     @property
+    def prompt_text(self) -> str | None:
+        """`prompt`, by the name that it has while the request runs."""
+        return self.prompt
+
+    @property
     def text(self) -> str:
         """Text of the first choice."""
         return self.outputs[0].text

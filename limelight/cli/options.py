@@ -197,6 +197,11 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         help="unknown request fields: refuse likely slips and name the right field, refuse all, or ignore all",
     )
     protocol.add_argument(
+        "--trust-request-chat-template",
+        action="store_true",
+        help="let requests bring a chat_template of their own, whose use of time and memory nothing bounds",
+    )
+    protocol.add_argument(
         "--header-wait",
         type=_seconds,
         default=1.0,

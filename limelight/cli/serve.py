@@ -65,6 +65,7 @@ def http_settings(options: argparse.Namespace) -> HttpSettings:
         allowed_hosts=allowed_hosts(options.host, options.allowed_host),
         cors_origins=tuple(options.cors_origin),
         unknown_fields=options.unknown_fields,
+        trust_request_chat_template=options.trust_request_chat_template,
         header_wait_seconds=options.header_wait,
         keep_alive_seconds=options.keep_alive or None,
         resume_stream_bytes=options.resume_stream_memory,

@@ -15,17 +15,18 @@ from limelight.http.protocol.chat import (
     ChatChoice,
     ChatChunk,
     ChatCompletion,
+    ChatRequest,
     ChunkChoice,
     ChunkDelta,
     chat_prompt,
     chat_sampling,
     choice_logprobs,
-    stop_reason,
+    echoed_text,
 )
-from limelight.http.protocol.sampling import GenerationFields
+from limelight.http.protocol.returned_tokens import ReturnedTokens
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
-from limelight.http.sse import DONE, KEEP_ALIVE, failure_frames, frame, pieces
+from limelight.http.sse import DONE, KEEP_ALIVE, failure_frames, frame, pieces, text_pieces
 from limelight.http.stream_routes import resume
 from limelight.http.streams import Event
 from limelight.http.whole import WholeAnswer
@@ -37,6 +38,7 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
     @post("/v1/chat/completions", status_code=200, before_request=resume(serving))
     async def chat_completions(request: Request[Any, Any, Any]) -> ASGIApp:
         chat, headers = await serving.read(request, CHAT_DECODER)
+        serving.check_template(chat.chat_template)
         engine = serving.engine
         answer_id = new_id("chatcmpl")
         sampling = chat_sampling(chat, engine.default_sampling)
@@ -48,36 +50,43 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
             model=chat.model,
             priority=chat.priority,
             cache_salt=chat.cache_salt,
+            truncation=chat.truncation,
+            return_token_offsets=chat.return_token_offsets,
         )
         if chat.stream:
             return serving.streamed(request, [generation], ChatFrames(answer_id, chat), headers)
 
         def build(generations: list[Generation]) -> ChatCompletion:
-            return chat_completion(answer_id, chat.model, generations[0])
+            return chat_completion(answer_id, chat, generations[0])
 
         return WholeAnswer(engine, [generation], build, headers)
 
     return chat_completions
 
 
-def chat_completion(answer_id: str, model: str, generation: Generation) -> ChatCompletion:
+def chat_completion(answer_id: str, chat: ChatRequest, generation: Generation) -> ChatCompletion:
     """The whole response."""
-    return ChatCompletion(
+    returned = ReturnedTokens(chat)
+    echoed = echoed_text(chat)
+    answer = ChatCompletion(
         id=answer_id,
         created=now(),
-        model=model,
-        choices=[_choice(output) for output in generation.outputs],
+        model=chat.model,
+        choices=[_choice(output, echoed, returned) for output in generation.outputs],
         usage=usage_object([generation.usage]),
     )
+    return returned.with_prompt(answer, generation)
 
 
-def _choice(output: Completion) -> ChatChoice:
+def _choice(output: Completion, echoed: str, returned: ReturnedTokens) -> ChatChoice:
     return ChatChoice(
         index=output.index,
-        message=AnswerMessage(content=output.text),
+        message=AnswerMessage(content=echoed + output.text),
         logprobs=choice_logprobs(output.logprobs),
         finish_reason=output.finish_reason.value,
-        stop_reason=stop_reason(output),
+        stop_reason=output.stop_reason,
+        finish_details=output.finish_details,
+        token_ids=returned.token_ids(output.token_ids),
     )
 
 
@@ -90,12 +99,14 @@ class ChatFrames:
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, answer_id: str, fields: GenerationFields) -> None:
+    def __init__(self, answer_id: str, chat: ChatRequest) -> None:
         self._id = answer_id
         self._created = now()
-        self._model = fields.model
+        self._model = chat.model
+        self._echoed = echoed_text(chat)
         self._started: set[int] = set()
-        self._meter = UsageMeter(fields)
+        self._returned = ReturnedTokens(chat)
+        self._meter = UsageMeter(chat)
 
     def opening(self) -> Iterator[bytes]:
         """See `FrameWriter`."""
@@ -105,14 +116,20 @@ class ChatFrames:
         """Frames for what is new."""
         for delta in event.deltas:
             usage = self._meter.count(event.number, len(event.stream.prompt_token_ids), delta)
+            if not self._started:
+                role = self._chunk((_role(delta.index),), usage)
+                further = self._chunk((ChunkChoice(index=delta.index, delta=ChunkDelta()),), usage)
+                yield from map(frame, self._returned.prompt_pieces(role, further, event.stream))
+            elif delta.index not in self._started:
+                yield frame(self._chunk((_role(delta.index),), usage))
             for choice in self._choices(delta):
-                yield self._frame((choice,), usage)
+                yield frame(self._chunk((choice,), usage))
 
     def ending(self) -> Iterator[bytes]:
         """The usage chunk, if asked for, and the end."""
         usage = self._meter.final()
         if usage is not None:
-            yield self._frame((), usage)
+            yield frame(self._chunk((), usage))
         yield DONE
 
     def failure(self, error: ErrorBody) -> Iterator[bytes]:
@@ -123,16 +140,26 @@ class ChatFrames:
         index = delta.index
         if index not in self._started:
             self._started.add(index)
-            yield ChunkChoice(index=index, delta=ChunkDelta(role="assistant", content=""))
-        for text, logprobs in pieces(delta):
-            yield ChunkChoice(index=index, delta=ChunkDelta(content=text), logprobs=choice_logprobs(logprobs))
+            for part in text_pieces(self._echoed):
+                yield ChunkChoice(index=index, delta=ChunkDelta(content=part))
+        chunks = [
+            ChunkChoice(index=index, delta=ChunkDelta(content=text), logprobs=choice_logprobs(logprobs))
+            for text, logprobs in pieces(delta)
+        ]
         if delta.finish_reason is not None:
-            yield ChunkChoice(
+            end = ChunkChoice(
                 index=index,
                 delta=ChunkDelta(),
                 finish_reason=delta.finish_reason.value,
-                stop_reason=stop_reason(delta),
+                stop_reason=delta.stop_reason,
+                finish_details=delta.finish_details,
             )
+            chunks.append(end)
+        yield from self._returned.spread(chunks, delta.token_ids, ChunkChoice(index=index, delta=ChunkDelta()))
 
-    def _frame(self, choices: tuple[ChunkChoice, ...], usage: ChunkUsage) -> bytes:
-        return frame(ChatChunk(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage))
+    def _chunk(self, choices: tuple[ChunkChoice, ...], usage: ChunkUsage) -> ChatChunk:
+        return ChatChunk(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)
+
+
+def _role(index: int) -> ChunkChoice:
+    return ChunkChoice(index=index, delta=ChunkDelta(role="assistant", content=""))

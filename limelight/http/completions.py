@@ -12,7 +12,6 @@ from limelight.engine import Engine
 from limelight.errors import InvalidRequest
 from limelight.generation import Delta, Generation, TextPrompt, TokensPrompt
 from limelight.http.errors import ErrorBody
-from limelight.http.protocol.chat import stop_reason
 from limelight.http.protocol.completions import (
     COMPLETION_DECODER,
     CompletionChoice,
@@ -22,6 +21,7 @@ from limelight.http.protocol.completions import (
     completion_prompts,
     completion_sampling,
 )
+from limelight.http.protocol.returned_tokens import ReturnedTokens
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
 from limelight.http.sse import DONE, KEEP_ALIVE, failure_frames, frame, pieces, text_pieces
@@ -55,6 +55,8 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
                 model=completion.model,
                 priority=completion.priority,
                 cache_salt=completion.cache_salt,
+                truncation=completion.truncation,
+                return_token_offsets=completion.return_token_offsets,
             )
             for number, prompt in enumerate(prompts)
         ]
@@ -64,7 +66,7 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
             return serving.streamed(request, requests, writer, headers)
 
         def build(generations: list[Generation]) -> TextCompletion:
-            return text_completion(answer_id, completion.model, generations, echoed)
+            return text_completion(answer_id, completion, generations, echoed)
 
         return WholeAnswer(engine, requests, build, headers)
 
@@ -86,22 +88,28 @@ def _echoed(engine: Engine, prompts: Sequence[TextPrompt | TokensPrompt], comple
 
 
 def text_completion(
-    answer_id: str, model: str, generations: Sequence[Generation], echoed: Sequence[str]
+    answer_id: str, completion: CompletionRequest, generations: Sequence[Generation], echoed: Sequence[str]
 ) -> TextCompletion:
     """The whole response; choices are numbered `prompt number x n + choice number`."""
+    returned = ReturnedTokens(completion)
     choices = [
-        CompletionChoice(
-            index=number * len(generation.outputs) + output.index,
-            text=echoed[number] + output.text,
-            logprobs=TextOffsets().legacy_logprobs(output.logprobs),
-            finish_reason=output.finish_reason.value,
-            stop_reason=stop_reason(output),
+        returned.with_prompt(
+            CompletionChoice(
+                index=number * len(generation.outputs) + output.index,
+                text=echoed[number] + output.text,
+                logprobs=TextOffsets().legacy_logprobs(output.logprobs),
+                finish_reason=output.finish_reason.value,
+                stop_reason=output.stop_reason,
+                finish_details=output.finish_details,
+                token_ids=returned.token_ids(output.token_ids),
+            ),
+            generation,
         )
         for number, generation in enumerate(generations)
         for output in generation.outputs
     ]
     usage = usage_object([generation.usage for generation in generations])
-    return TextCompletion(id=answer_id, created=now(), model=model, choices=choices, usage=usage)
+    return TextCompletion(id=answer_id, created=now(), model=completion.model, choices=choices, usage=usage)
 
 
 class CompletionFrames:
@@ -117,6 +125,7 @@ class CompletionFrames:
         self._echoed = echoed
         self._started: set[int] = set()
         self._offsets: defaultdict[int, TextOffsets] = defaultdict(TextOffsets)
+        self._returned = ReturnedTokens(completion)
         self._meter = UsageMeter(completion)
 
     def opening(self) -> Iterator[bytes]:
@@ -127,7 +136,7 @@ class CompletionFrames:
         """Frames for what is new."""
         for delta in event.deltas:
             usage = self._meter.count(event.number, len(event.stream.prompt_token_ids), delta)
-            for choice in self._choices(event.number, delta):
+            for choice in self._choices(event, delta):
                 yield self._frame([choice], usage)
 
     def ending(self) -> Iterator[bytes]:
@@ -141,12 +150,20 @@ class CompletionFrames:
         """See `FrameWriter`."""
         return failure_frames(error)
 
-    def _choices(self, number: int, delta: Delta) -> Iterator[CompletionChoice]:
-        index = number * self._num_choices + delta.index
-        if index not in self._started:
-            self._started.add(index)
-            for part in text_pieces(self._echoed[number]):
-                yield CompletionChoice(index=index, text=part)
+    def _choices(self, event: Event, delta: Delta) -> Iterator[CompletionChoice]:
+        index = event.number * self._num_choices + delta.index
+        chunks = list(self._new_text(index, delta))
+        empty = CompletionChoice(index=index, text="")
+        if index in self._started:
+            yield from self._returned.spread(chunks, delta.token_ids, empty)
+            return
+        self._started.add(index)
+        echo = [CompletionChoice(index=index, text=part) for part in text_pieces(self._echoed[event.number])]
+        first, *rest = [*echo, *self._returned.spread(chunks, delta.token_ids, empty)] or [empty]
+        yield from self._returned.prompt_pieces(first, empty, event.stream)
+        yield from rest
+
+    def _new_text(self, index: int, delta: Delta) -> Iterator[CompletionChoice]:
         for text, entries in pieces(delta):
             logprobs = self._offsets[index].legacy_logprobs(entries)
             yield CompletionChoice(index=index, text=text, logprobs=logprobs)
@@ -155,7 +172,8 @@ class CompletionFrames:
                 index=index,
                 text="",
                 finish_reason=delta.finish_reason.value,
-                stop_reason=stop_reason(delta),
+                stop_reason=delta.stop_reason,
+                finish_details=delta.finish_details,
             )
 
     def _frame(self, choices: list[CompletionChoice], usage: ChunkUsage) -> bytes:

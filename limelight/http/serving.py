@@ -13,8 +13,8 @@ from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp
 
 from limelight.engine import Engine
-from limelight.errors import ModelNotFound
-from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams
+from limelight.errors import ModelNotFound, UnsupportedField
+from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams, Truncation
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
 from limelight.http.recordings import Recordings
@@ -101,6 +101,8 @@ class Serving:
         priority: int | None = None,
         cache_salt: str | None = None,
         reasoning: ReasoningFormat | None = None,
+        truncation: Truncation | None = None,
+        return_token_offsets: bool | None = None,
     ) -> GenerationRequest:
         """The engine's request. Its id is ours, never the client's: two clients may send the same."""
         return GenerationRequest(
@@ -112,6 +114,8 @@ class Serving:
             adapter=None if model == self.engine.model_name else model,
             owner=owner,
             reasoning=reasoning,
+            truncation=truncation,
+            return_token_offsets=bool(return_token_offsets),
         )
 
     def streamed(
@@ -139,6 +143,15 @@ class Serving:
             options.grace_seconds,
             options.progress_seconds,
         )
+
+    def check_template(self, template: str | None) -> None:
+        """Raises UnsupportedField if a request brings a chat template of its own and may not."""
+        if template is not None and not self.settings.trust_request_chat_template:
+            raise UnsupportedField(
+                "chat_template is not supported: this server renders with the model's own template unless it is "
+                "started with --trust-request-chat-template; chat_template_kwargs can set the template's variables",
+                param="chat_template",
+            )
 
     def _adapter_names(self) -> list[str]:
         return [adapter.name for adapter in self.engine.adapters]

@@ -33,6 +33,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         unknown_fields: what happens to a request field that no supported API has. "suggest" refuses a near miss of a
             known name and another engine's name, and ignores the rest; "refuse" refuses all; "ignore" ignores all.
             Ignored fields are named in the `x-limelight-ignored-fields` response header.
+        trust_request_chat_template: requests may bring a chat template of their own. It runs in a sandbox, in the
+            threads of the tokenizer, but nothing bounds the time and memory that it takes there.
         header_wait_seconds: a stream's status line waits this long for the first token, so that an early failure has
             an honest status.
         keep_alive_seconds: after this much silence a stream carries a comment line; None switches that off.
@@ -54,6 +56,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] = ()
     max_body_bytes: int = MAX_BODY_BYTES
     unknown_fields: UnknownFields = "suggest"
+    trust_request_chat_template: bool = False
     header_wait_seconds: float = 1.0
     keep_alive_seconds: float | None = 15.0
     resume_stream_bytes: int = 16 * 1024 * 1024

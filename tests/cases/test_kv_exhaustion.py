@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 def ending(answer):
     choice = answer["choices"][0]
-    return choice["finish_reason"], choice["stop_reason"]
+    return choice["finish_reason"], choice["finish_details"]
 
 
 @pytest.mark.model
@@ -94,7 +94,7 @@ async def test_a_pool_that_is_half_the_context_refuses_ends_and_serves_in_turn(s
     for name, response in results.items():
         if stream:
             *spoken, last = by_choice(streamed(response))[0]
-            ends[name] = (sum(len(choice["text"]) for choice in spoken), last["finish_reason"], last["stop_reason"])
+            ends[name] = (sum(len(choice["text"]) for choice in spoken), last["finish_reason"], last["finish_details"])
         else:
             answer = response.json()
             ends[name] = (answer["usage"]["completion_tokens"], *ending(answer))

@@ -6,8 +6,6 @@ import msgspec
 import pytest
 
 from limelight.engine import Engine
-from limelight.generation import Delta, FinishReason
-from limelight.http.protocol.chat import stop_reason
 from limelight.models.loaded_model import SamplingDefaults
 from limelight.testing import babble, scripted_engine, scripted_model
 from tests.http.wire import CHAT, HI, by_choice, chat_body, streamed
@@ -150,12 +148,6 @@ async def test_values_that_are_left_out_are_the_models_own(serve):
     assert (heard[0].temperature, heard[0].top_k, heard[0].top_p) == (0.25, 9, 1.0)
     assert answer["usage"]["completion_tokens"] == 3
     assert short["usage"]["completion_tokens"] == 1
-
-
-def test_a_finer_reason_stands_beside_the_official_one():
-    assert stop_reason(Delta(finish_reason=FinishReason.LENGTH, finish_details="kv_cache_full")) == "kv_cache_full"
-    assert stop_reason(Delta(finish_reason=FinishReason.STOP, stop_reason="END")) == "END"
-    assert stop_reason(Delta(finish_reason=FinishReason.STOP)) is None
 
 
 async def test_streamed_and_whole_answers_are_the_same_for_any_bytes_and_stop_strings(serve):

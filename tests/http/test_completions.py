@@ -20,7 +20,7 @@ async def test_a_completion_has_the_official_shape_and_sixteen_tokens(serve):
     assert answer["id"].startswith("cmpl-")
     assert answer["object"] == "text_completion"
     [choice] = answer["choices"]
-    assert choice.keys() == {"index", "text", "logprobs", "finish_reason", "stop_reason"}
+    assert choice.keys() == {"index", "text", "logprobs", "finish_reason", "stop_reason", "finish_details"}
     assert (choice["finish_reason"], len(choice["text"])) == ("length", 16)
     assert answer["usage"]["completion_tokens"] == 16
 

@@ -53,11 +53,28 @@ WORKING = {
     "continue_final_message": False,
     "echo": True,
     "add_special_tokens": False,
+    "bad_words": ["never"],
+    "allowed_token_ids": [97, 98],
+    "thinking_token_budget": -1,
+    "structured_outputs": {"regex": "a*"},
+    "repetition_detection": {"max_pattern_size": 3, "min_count": 3},
+    "detokenize": False,
+    "stream_interval": 2,
+    "truncate_prompt_tokens": 1,
+    "truncation_side": "right",
+    "return_token_ids": True,
+    "return_prompt_text": True,
+    "return_token_offsets": True,
+    "skip_reading_prefix_cache": True,
+    "documents": [{"title": "t", "text": "x"}],
+    "chat_template": "{{ messages[0].content }}",
 }
 """A value for every field that works."""
 
 FILED = {
     "user": "u",
+    "session_id": "s",
+    "spaces_between_special_tokens": False,
     "metadata": {"topic": "t"},
     "store": True,
     "service_tier": "auto",
@@ -124,26 +141,31 @@ def test_the_typed_request_has_exactly_the_fields_that_the_table_accepts(path):
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-async def test_the_server_does_with_every_field_what_the_table_says(shared_client, path):
+async def test_the_server_does_with_every_field_what_the_table_says(serve, path):
+    async with serve(settings=HttpSettings(trust_request_chat_template=True)) as client:
+        await check_every_field(client, path)
+
+
+async def check_every_field(client, path):
     fields, _, body, _, special = ENDPOINTS[path]
-    plain = (await shared_client.post(path, json=body(seed=1, max_tokens=6))).json()["choices"]
+    plain = (await client.post(path, json=body(seed=1, max_tokens=6))).json()["choices"]
     for name, field in fields.items():
         if field.effect is Effect.REFUSED:
-            error = error_of(await shared_client.post(path, json=body(**{name: UNWANTED[name]})), 400)
+            error = error_of(await client.post(path, json=body(**{name: UNWANTED[name]})), 400)
             assert (error["code"], error["param"]) == ("unsupported_parameter", name)
             assert field.note in error["message"]
             for harmless in (None, *field.accepts):
-                same = await shared_client.post(path, json=body(seed=1, max_tokens=6, **{name: harmless}))
+                same = await client.post(path, json=body(seed=1, max_tokens=6, **{name: harmless}))
                 assert same.json()["choices"] == plain, name
         elif field.effect is Effect.NO_EFFECT:
-            same = await shared_client.post(path, json=body(seed=1, max_tokens=6, **{name: FILED[name]}))
+            same = await client.post(path, json=body(seed=1, max_tokens=6, **{name: FILED[name]}))
             assert same.json()["choices"] == plain, name
         else:
             value = special.get(name, WORKING.get(name))
             assert value is not None, name
             with_others = {"stream": True} if name == "stream_options" else {}
             with_others |= {"logprobs": True} if name == "top_logprobs" else {}
-            answer = await shared_client.post(path, json=body(max_tokens=6) | with_others | {name: value})
+            answer = await client.post(path, json=body(max_tokens=6) | with_others | {name: value})
             assert answer.status_code == 200, (name, answer.text)
             assert "x-limelight-ignored-fields" not in answer.headers
 

@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 
 from limelight.errors import InvalidRequest
-from limelight.generation import MAX_LOGPROBS, ChatPrompt, Completion, Delta, SamplingParams, TokenLogprob
+from limelight.generation import MAX_LOGPROBS, ChatPrompt, SamplingParams, TokenLogprob
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.fields.chat import CHAT_FIELDS
 from limelight.http.protocol.messages import MESSAGE_FIELDS, AssistantMessage, Message, template_messages
+from limelight.http.protocol.returned_tokens import ReturnedPrompt, TokenIds
 from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
 from limelight.http.protocol.usage import ChunkUsage, UsageObject
 
@@ -40,6 +41,10 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     prompt_cache_options: dict[str, Any] | None = None
     prompt_cache_retention: str | None = None
     parallel_tool_calls: bool | None = None
+    add_special_tokens: bool | None = None
+    documents: list[dict[str, Any]] | None = None
+    chat_template: str | None = None
+    echo: bool | None = None
 
 
 CHAT_DECODER = Decoder(ChatRequest, CHAT_FIELDS, {"messages": MESSAGE_FIELDS})
@@ -69,6 +74,8 @@ def chat_prompt(chat: ChatRequest) -> ChatPrompt:
             f"chat_template_kwargs cannot set {', '.join(sorted(own))}; use the request field",
             param="chat_template_kwargs",
         )
+    if chat.documents is not None:
+        arguments["documents"] = chat.documents
     if chat.reasoning_effort is not None:
         arguments.setdefault("reasoning_effort", chat.reasoning_effort)
     return ChatPrompt(
@@ -76,7 +83,15 @@ def chat_prompt(chat: ChatRequest) -> ChatPrompt:
         add_generation_prompt=not continues if chat.add_generation_prompt is None else chat.add_generation_prompt,
         continue_final_message=continues,
         template_arguments=arguments,
+        template=chat.chat_template,
+        add_special_tokens=bool(chat.add_special_tokens),
     )
+
+
+def echoed_text(chat: ChatRequest) -> str:
+    """What the answer begins with under `echo`: the last message, if it is an assistant's."""
+    last = template_messages(chat.messages[-1:]) if chat.echo else ()
+    return str(last[0]["content"]) if last and last[0]["role"] == "assistant" else ""
 
 
 def chat_sampling(chat: ChatRequest, defaults: SamplingParams) -> SamplingParams:
@@ -159,11 +174,6 @@ def finite(logprob: float) -> float:
     return max(logprob, LOWEST_LOGPROB)
 
 
-def stop_reason(ended: Delta | Completion) -> str | int | None:
-    """What goes beside `finish_reason`: the stop string or token id, or a finer word for the reason."""
-    return ended.finish_details if ended.stop_reason is None else ended.stop_reason
-
-
 class AnswerMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The assistant's message."""
 
@@ -173,16 +183,18 @@ class AnswerMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer."""
+    """One answer. `stop_reason`: the stop string or token id; `finish_details`: a finer word for `finish_reason`."""
 
     index: int
     message: AnswerMessage
     logprobs: ChoiceLogprobs | None
     finish_reason: str
     stop_reason: str | int | None
+    finish_details: str | None
+    token_ids: TokenIds = msgspec.UNSET
 
 
-class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
+class ChatCompletion(ReturnedPrompt, frozen=True, kw_only=True):
     """A whole response."""
 
     id: str
@@ -202,16 +214,18 @@ class ChunkDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """A choice's share of a chunk; `stop_reason` goes with `finish_reason`."""
+    """A choice's share of a chunk; `stop_reason` and `finish_details` go with `finish_reason`."""
 
     index: int
     delta: ChunkDelta
     logprobs: ChoiceLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
+    finish_details: str | msgspec.UnsetType | None = msgspec.UNSET
+    token_ids: TokenIds = msgspec.UNSET
 
 
-class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
+class ChatChunk(ReturnedPrompt, frozen=True, kw_only=True):
     """One frame of a stream. `usage` is left out unless the client asked for it."""
 
     id: str

@@ -11,6 +11,7 @@ from limelight.generation import SamplingParams, TextPrompt, TokenLogprob, Token
 from limelight.http.protocol.chat import finite
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
+from limelight.http.protocol.returned_tokens import ReturnedPrompt, TokenIds
 from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
 from limelight.http.protocol.usage import ChunkUsage
 
@@ -63,13 +64,18 @@ def completion_sampling(completion: CompletionRequest, defaults: SamplingParams)
     """Sampling of a completion: 16 tokens unless the request says otherwise.
 
     Raises:
-        InvalidRequest: a value is out of range.
+        InvalidRequest: a value is out of range, or fields contradict each other.
         UnsupportedField: `echo` together with `logprobs`.
     """
     if completion.echo and completion.logprobs is not None:
         raise UnsupportedField(
             "echo with logprobs is not supported: log-probabilities of the prompt are not computed; drop one of them",
             param="logprobs",
+        )
+    if completion.echo and completion.truncate_prompt_tokens is not None:
+        raise InvalidRequest(
+            "echo gives the whole prompt back, so it cannot be cut; drop echo or truncate_prompt_tokens",
+            param="truncate_prompt_tokens",
         )
     return sampling_params(
         completion,
@@ -122,14 +128,16 @@ def legacy_token(token: str, raw: bytes) -> str:
     return token
 
 
-class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """One text, whole or (in a stream) what is new of it."""
+class CompletionChoice(ReturnedPrompt, frozen=True, kw_only=True):
+    """One text, whole or (in a stream) what is new of it. The last three as in a chat's choice."""
 
     index: int
     text: str
     logprobs: LegacyLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
+    finish_details: str | msgspec.UnsetType | None = msgspec.UNSET
+    token_ids: TokenIds = msgspec.UNSET
 
 
 class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,13 @@
 """The request fields that both endpoints share, and their way into `SamplingParams`."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from limelight.errors import InvalidRequest
-from limelight.generation import SamplingParams
+from limelight.generation import RepetitionDetection, SamplingParams, Truncation
 from limelight.http.request_id import REQUEST_ID
+from limelight.structured_outputs import StructuredOutputsParams
 
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """Bounded, because Python refuses to print an integer of thousands of digits into an error message."""
@@ -28,6 +29,14 @@ _SAME_NAME = (
     "min_tokens",
     "skip_special_tokens",
     "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
+    "thinking_token_budget",
+    "structured_outputs",
+    "repetition_detection",
+    "detokenize",
+    "stream_interval",
+    "skip_reading_prefix_cache",
 )
 
 
@@ -65,7 +74,34 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     priority: Integer | None = None
     cache_salt: str | None = None
     request_id: str | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[Integer] | None = None
+    thinking_token_budget: Integer | None = None
+    structured_outputs: StructuredOutputsParams | None = None
+    repetition_detection: RepetitionDetection | None = None
+    detokenize: bool | None = None
+    stream_interval: Integer | None = None
+    truncate_prompt_tokens: Integer | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    return_token_ids: bool | None = None
+    return_prompt_text: bool | None = None
+    return_token_offsets: bool | None = None
+    skip_reading_prefix_cache: bool | None = None
+    session_id: str | None = None
+    spaces_between_special_tokens: bool | None = None
     user: str | None = None
+
+    @property
+    def truncation(self) -> Truncation | None:
+        """How a long prompt is cut, None if it is not.
+
+        Raises:
+            InvalidRequest: no token would be left.
+        """
+        if self.truncate_prompt_tokens is None:
+            return None
+        num_tokens = None if self.truncate_prompt_tokens == -1 else self.truncate_prompt_tokens
+        return Truncation(max_tokens=num_tokens, side=self.truncation_side or "left")
 
     @property
     def include_usage(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from limelight.http.protocol.fields.field import Field, no_effect, works
-from limelight.http.protocol.fields.wording import IDENTITY
+from limelight.http.protocol.fields.wording import CACHING, IDENTITY
 
 GENERATION_FIELDS: Mapping[str, Field] = {
     "model": works(),
@@ -30,5 +30,29 @@ GENERATION_FIELDS: Mapping[str, Field] = {
     "priority": works("lower is served earlier"),
     "cache_salt": works("only requests with the same salt share cached prefixes"),
     "request_id": works("echoed in the x-request-id header"),
+    "bad_words": works("words that never occur in the answer"),
+    "allowed_token_ids": works("only these tokens are drawn, and those that end the answer"),
+    "thinking_token_budget": works("tokens of reasoning after which its end is forced; -1 is no budget"),
+    "structured_outputs": works("json, regex, choice, grammar, json_object or structural_tag"),
+    "repetition_detection": works(
+        "max_pattern_size, min_pattern_size, min_count: ends an answer that repeats itself, with finish_reason stop "
+        "and finish_details repetition"
+    ),
+    "detokenize": works("false: no text, for those who read token_ids; not together with stop"),
+    "stream_interval": works("tokens between the chunks of a stream; the first ones and the last never wait"),
+    "truncate_prompt_tokens": works(
+        "keeps so many tokens of a longer prompt; -1 as many as leave room for max_tokens; without it a prompt that is "
+        "too long is refused"
+    ),
+    "truncation_side": works("left drops the beginning of the prompt, right its end; left unless given"),
+    "return_token_ids": works("token_ids of each choice and chunk, and prompt_token_ids"),
+    "return_prompt_text": works("prompt_text: the prompt as the model got it, null for token ids"),
+    "return_token_offsets": works(
+        "prompt_token_offsets: start and end of each prompt token in prompt_text, in characters; null where the "
+        "tokenizer has changed the text"
+    ),
+    "skip_reading_prefix_cache": works("computes the whole prompt anew"),
+    "session_id": no_effect(CACHING),
+    "spaces_between_special_tokens": no_effect("the text is the exact concatenation of the tokens"),
     "user": no_effect(IDENTITY),
 }

@@ -108,6 +108,14 @@ class StreamGone(LimelightError):
     type = "invalid_request_error"
 
 
+class ResponseNotFound(LimelightError):
+    """No response with this id is stored, or it belongs to somebody else: the two look the same."""
+
+    status = 404
+    code = "response_not_found"
+    type = "invalid_request_error"
+
+
 class PayloadTooLarge(LimelightError):
     """The request body is over the limit."""
 

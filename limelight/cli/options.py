@@ -17,6 +17,7 @@ from limelight.cli.option_groups import (
     model_options,
     sampling_options,
 )
+from limelight.cli.response_options import response_options
 from limelight.cli.settings import device, memory_bytes
 from limelight.cli.unknown_options import complaint
 from limelight.config import CPU_KERNELS, DTYPES, MODEL_IMPLS, QUANTIZATIONS
@@ -251,6 +252,7 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         metavar="SECONDS",
         help="how long a client may let its stream go on while it is away, at most",
     )
+    response_options(parser)
     life = parser.add_argument_group("life")
     life.add_argument(
         "--drain-timeout",

@@ -72,6 +72,9 @@ def http_settings(options: argparse.Namespace) -> HttpSettings:
         resume_memory_bytes=options.resume_memory,
         resume_keep_seconds=options.resume_keep,
         max_grace_seconds=options.max_grace,
+        max_stored_responses=options.max_stored_responses,
+        response_store_bytes=options.response_store_memory,
+        response_max_age_seconds=options.response_max_age,
         root_path=options.root_path,
     )
 

@@ -19,6 +19,8 @@ from limelight.http.health import health_routes
 from limelight.http.model_list import model_routes
 from limelight.http.page import page_routes
 from limelight.http.request_id import add_request_id
+from limelight.http.responses.routes import response_routes
+from limelight.http.responses.store import ResponseStore
 from limelight.http.serving import IGNORED_FIELDS_HEADER, Serving
 from limelight.http.settings import HttpSettings
 from limelight.http.stream_options import STREAM_HEADER
@@ -58,6 +60,10 @@ def create_app(
 
 def _routers(serving: Serving) -> list[Router]:
     """Every route at its own path and, with a root path, under that too."""
+    settings = serving.settings
+    store = ResponseStore(
+        settings.max_stored_responses, settings.response_store_bytes, settings.response_max_age_seconds
+    )
     paths = ["/"] if not serving.settings.root_path else ["/", serving.settings.root_path]
     return [
         Router(
@@ -67,6 +73,7 @@ def _routers(serving: Serving) -> list[Router]:
                 completions_route(serving),
                 *message_routes(serving),
                 *stream_routes(serving),
+                *response_routes(serving, store),
                 *model_routes(serving),
                 capabilities_route(serving),
                 *adapter_routes(serving),

@@ -42,6 +42,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         resume_memory_bytes: what is kept of all of them together; those that ended first go first.
         resume_keep_seconds: how long a resumable stream is kept after its end.
         max_grace_seconds: the longest time that a client may ask its stream to go on without a reader.
+        max_stored_responses: how many responses of `/v1/responses` are kept, the newest; 0 keeps none.
+        response_store_bytes: how much memory they may take.
+        response_max_age_seconds: how long each is kept.
         root_path: path prefix under which a proxy serves the application (`"/llm"`). Requests are understood with
             the prefix and without it, so it does not matter whether the proxy strips it.
 
@@ -63,6 +66,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     resume_memory_bytes: int = 256 * 1024 * 1024
     resume_keep_seconds: float = 300.0
     max_grace_seconds: float = 300.0
+    max_stored_responses: int = 10_000
+    response_store_bytes: int = 256 * 1024 * 1024
+    response_max_age_seconds: float = 24 * 3600.0
     root_path: str = ""
 
     def __post_init__(self) -> None:
@@ -77,6 +83,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.keep_alive_seconds is not None and not self.keep_alive_seconds > 0:
             raise ConfigError(f"keep_alive_seconds is {self.keep_alive_seconds}; it must be above 0, or None for off")
         _check_resuming(self)
+        _check_store(self.max_stored_responses, self.response_store_bytes, self.response_max_age_seconds)
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise ConfigError(f"root_path is {self.root_path!r}; it must look like '/llm'")
 
@@ -112,6 +119,15 @@ def _check_resuming(settings: HttpSettings) -> None:
         raise ConfigError(f"resume_keep_seconds is {settings.resume_keep_seconds}; it must be at least 1")
     if not 0 <= settings.max_grace_seconds < math.inf:
         raise ConfigError(f"max_grace_seconds is {settings.max_grace_seconds}; it must be 0 or more")
+
+
+def _check_store(max_responses: int, max_bytes: int, max_age_seconds: float) -> None:
+    if max_responses < 0:
+        raise ConfigError(f"max_stored_responses is {max_responses}; it must be 0 or more, 0 for keeping none")
+    if max_bytes < 1:
+        raise ConfigError(f"response_store_bytes is {max_bytes}; it must be at least 1")
+    if not max_age_seconds > 0:
+        raise ConfigError(f"response_max_age_seconds is {max_age_seconds}; it must be above 0")
 
 
 def _check_folders(adapter_folders: tuple[str, ...]) -> None:

@@ -131,7 +131,7 @@ def _num_entries(message: Message) -> int:
 
 def _template_message(message: Message, where: str) -> dict[str, Any]:
     role = _ROLES.get(type(message)) or str(type(message).__struct_config__.tag)
-    plain: dict[str, Any] = {"role": role, "content": _text(message.content, f"{where}.content")}
+    plain: dict[str, Any] = {"role": role, "content": content_text(message.content, f"{where}.content")}
     if message.name is not None:
         plain["name"] = message.name
     if isinstance(message, ToolMessage) and message.tool_call_id is not None:
@@ -160,8 +160,13 @@ def _assistant_fields(message: AssistantMessage, where: str) -> dict[str, Any]:
     return fields
 
 
-def _text(content: Content | None, where: str) -> str:
-    """Text of a content; parts are joined by a line break, as vLLM does."""
+def content_text(content: Content | None, where: str) -> str:
+    """Text of a content; parts are joined by a line break, as vLLM does.
+
+    Raises:
+        InvalidRequest: there are no parts, or one without text; `where` is the path that errors name.
+        UnsupportedField: an image, audio or file part.
+    """
     if content is None:
         return ""
     if isinstance(content, str):

@@ -122,12 +122,21 @@ def check_shared(fields: GenerationFields) -> None:
     """
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options needs stream: true", param="stream_options")
-    if fields.cache_salt is not None and not 0 < len(fields.cache_salt) <= MAX_CACHE_SALT_CHARACTERS:
+    check_labels(fields.cache_salt, fields.request_id)
+
+
+def check_labels(cache_salt: str | None, request_id: str | None) -> None:
+    """What types cannot say about the names that a request gives.
+
+    Raises:
+        InvalidRequest: names the field.
+    """
+    if cache_salt is not None and not 0 < len(cache_salt) <= MAX_CACHE_SALT_CHARACTERS:
         raise InvalidRequest(
-            f"cache_salt has {len(fields.cache_salt)} characters, must have 1 to {MAX_CACHE_SALT_CHARACTERS}",
+            f"cache_salt has {len(cache_salt)} characters, must have 1 to {MAX_CACHE_SALT_CHARACTERS}",
             param="cache_salt",
         )
-    if fields.request_id is not None and not REQUEST_ID.fullmatch(fields.request_id):
+    if request_id is not None and not REQUEST_ID.fullmatch(request_id):
         raise InvalidRequest(
             "request_id must be 1 to 128 characters from A-Z a-z 0-9 . _ : / + = @ -", param="request_id"
         )

@@ -1,7 +1,7 @@
 """Bounds that are checked before a body is decoded, because decoding holds up the event loop.
 
 What costs is values, not bytes: ten megabytes of text take milliseconds, ten megabytes of `[[1],[1],...` seconds.
-Only `messages` and `prompt` may be large, and there the values can be counted without decoding them.
+Only `messages`, `input` and `prompt` may be large, and there the values can be counted without decoding them.
 """
 
 import re
@@ -10,7 +10,7 @@ import msgspec
 
 from limelight.errors import InvalidRequest
 
-LARGE_FIELDS = frozenset({"messages", "prompt", "system"})
+LARGE_FIELDS = frozenset({"messages", "prompt", "system", "input", "instructions"})
 MAX_FIELD_BYTES = 256 * 1024
 """Of any other field. The longest permitted `stop`, all of it escaped, has 192 KiB."""
 MAX_ENTRIES = 10_000
@@ -34,15 +34,15 @@ def check_size(name: str, value: msgspec.Raw) -> None:
     num_bytes = memoryview(value).nbytes
     if name not in LARGE_FIELDS and num_bytes > MAX_FIELD_BYTES:
         raise InvalidRequest(f"{name} has {num_bytes} bytes, at most {MAX_FIELD_BYTES} are allowed", param=name)
-    if name == "messages":
-        _check_messages(bytes(value))
+    if name in ("messages", "input"):
+        _check_entries(name, bytes(value))
     if name == "prompt":
         _check_prompt(bytes(value))
 
 
-def _check_messages(raw: bytes) -> None:
+def _check_entries(name: str, raw: bytes) -> None:
     if _LIST.match(raw):
-        _limit("messages", len(_entries.decode(raw)), "entries", MAX_ENTRIES)
+        _limit(name, len(_entries.decode(raw)), "entries", MAX_ENTRIES)
 
 
 def _check_prompt(raw: bytes) -> None:

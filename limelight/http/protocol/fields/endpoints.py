@@ -9,6 +9,7 @@ from limelight.http.protocol.fields.anthropic import COUNT_TOKENS_FIELDS, MESSAG
 from limelight.http.protocol.fields.chat import CHAT_FIELDS
 from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
 from limelight.http.protocol.fields.field import Field
+from limelight.http.protocol.fields.responses import RESPONSES_FIELDS
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -23,6 +24,7 @@ ENDPOINTS = (
     Endpoint("/v1/completions", COMPLETION_FIELDS),
     Endpoint("/v1/messages", MESSAGES_FIELDS),
     Endpoint("/v1/messages/count_tokens", COUNT_TOKENS_FIELDS),
+    Endpoint("/v1/responses", RESPONSES_FIELDS),
     Endpoint("/v1/load_lora_adapter", LOAD_FIELDS),
     Endpoint("/v1/unload_lora_adapter", UNLOAD_FIELDS),
 )

@@ -1,0 +1,76 @@
+"""Rows of `/v1/responses`."""
+
+from collections.abc import Mapping
+
+from limelight.http.protocol.fields.field import Field, no_effect, refused, works
+from limelight.http.protocol.fields.wording import CACHING, IDENTITY, TEXT_ONLY
+
+_LENGTH = "use max_output_tokens"
+_TIER = "every request is served alike; the answer says default"
+
+RESPONSES_FIELDS: Mapping[str, Field] = {
+    "model": works(),
+    "input": works("a string or items; image, audio and file parts are refused, and so are items of hosted tools"),
+    "instructions": works("a system message before everything else; not carried over by previous_response_id"),
+    "previous_response_id": works("continues a stored response"),
+    "stream": works(),
+    "background": refused("stream the response, or wait for it", False),
+    "store": works("on unless false: kept in memory, bounded by number, bytes and age"),
+    "metadata": works("up to 16 pairs; comes back with the answer"),
+    "include": works("message.output_text.logprobs; what it names besides is refused"),
+    "max_output_tokens": works("reasoning included"),
+    "temperature": works(),
+    "top_p": works(),
+    "top_logprobs": works("0 to 20; needs include: message.output_text.logprobs"),
+    "text": works("format: text, json_object or json_schema; a verbosity other than medium is refused"),
+    "reasoning": works(
+        "effort, for models whose chat template reads it; summaries are refused, the reasoning is given"
+    ),
+    "tools": works("function, and custom with free text; hosted tools are refused"),
+    "tool_choice": works("none, auto, required, a named tool, or allowed_tools"),
+    "parallel_tool_calls": works(),
+    "top_k": works("0 and -1 switch it off"),
+    "min_p": works(),
+    "presence_penalty": works(),
+    "frequency_penalty": works(),
+    "repetition_penalty": works(),
+    "seed": works("-1 counts as not given"),
+    "stop": works("a string or up to 16 of them"),
+    "stop_token_ids": works(),
+    "include_stop_str_in_output": works(),
+    "ignore_eos": works(),
+    "min_tokens": works(),
+    "skip_special_tokens": works(),
+    "logit_bias": works("token id as a string key -> -100 to 100"),
+    "structured_outputs": works("exactly one of json, regex, choice, grammar, json_object, structural_tag"),
+    "include_reasoning": works("false leaves the reasoning items out"),
+    "chat_template_kwargs": works("further variables for the chat template"),
+    "priority": works("lower is served earlier"),
+    "cache_salt": works("only requests with the same salt share cached prefixes"),
+    "request_id": works("echoed in the x-request-id header"),
+    "stream_options": no_effect("include_obfuscation pads events elsewhere; here it does nothing"),
+    "max_tool_calls": no_effect("limits the calls of hosted tools, of which there are none"),
+    "service_tier": no_effect(_TIER),
+    "user": no_effect(IDENTITY),
+    "safety_identifier": no_effect(IDENTITY),
+    "prompt_cache_key": no_effect(CACHING),
+    "prompt_cache_options": no_effect(CACHING),
+    "prompt_cache_retention": no_effect(CACHING),
+    "truncation": refused("a prompt is never cut silently; shorten the input before sending", "disabled"),
+    "conversation": refused("conversation objects are not served; use previous_response_id, or send all items"),
+    "prompt": refused("there are no stored prompt templates; send the text as input and instructions"),
+    "background_options": refused("a background response starts as soon as there is room"),
+    "context_management": refused("the context is never compacted silently; send fewer items", []),
+    "access_programs": refused("there are no access programs; leave it out"),
+    "image": refused(TEXT_ONLY),
+    "moderation": refused("this server does not moderate; run a moderation model on input and output"),
+    "n": refused("a response has one answer; ask several times, or use /v1/chat/completions", 1),
+    "messages": refused("use input, or /v1/chat/completions"),
+    "max_tokens": refused(_LENGTH),
+    "max_completion_tokens": refused(_LENGTH),
+    "response_format": refused("use text.format"),
+    "reasoning_effort": refused("use reasoning.effort"),
+    "logprobs": refused("use include: [message.output_text.logprobs] and top_logprobs", False),
+    "functions": refused("use tools"),
+    "function_call": refused("use tool_choice"),
+}

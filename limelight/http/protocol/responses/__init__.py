@@ -1,0 +1,1 @@
+"""`/v1/responses` on the wire: what comes in, what goes out."""

@@ -206,7 +206,7 @@ async def test_a_missing_model_or_prompt_is_named(shared_client):
 
 async def test_unknown_routes_and_wrong_methods_have_the_same_shape(shared_client):
     assert error_of(await shared_client.get("/v1/nope"), 404)["code"] == "not_found"
-    assert error_of(await shared_client.post("/v1/responses", json={}), 404)["code"] == "not_found"
+    assert error_of(await shared_client.post("/v1/images", json={}), 404)["code"] == "not_found"
     response = await shared_client.get(CHAT)
     assert error_of(response, 405)["code"] == "method_not_allowed"
     assert "POST" in response.headers["allow"]

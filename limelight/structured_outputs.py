@@ -25,9 +25,10 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
         disable_any_whitespace: compact JSON.
         disable_additional_properties: objects have no properties but those of the schema, whatever it says.
         whitespace_pattern: regular expression of what may stand between the parts of JSON.
+        param: the request field that it stands in; what an error names.
 
     Raises:
-        InvalidRequest: none, or more than one, is given, or one is empty; `param` is `structured_outputs`.
+        InvalidRequest: none, or more than one, is given, or one is empty; `param` is the attribute of this name.
     """
 
     json: str | bool | Mapping[str, Any] | None = None
@@ -39,6 +40,7 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
     whitespace_pattern: str | None = None
+    param: str = "structured_outputs"
 
     def __post_init__(self) -> None:
         given = self._given
@@ -46,12 +48,10 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(
                 f"structured_outputs has {', '.join(given) or 'none of its kinds'}; "
                 f"give exactly one of {', '.join(KINDS)}",
-                param="structured_outputs",
+                param=self.param,
             )
         if self.choice is not None and not self.choice:
-            raise InvalidRequest(
-                "structured_outputs.choice is empty; give at least one string", param="structured_outputs"
-            )
+            raise InvalidRequest("structured_outputs.choice is empty; give at least one string", param=self.param)
 
     @property
     def kind(self) -> str:

@@ -10,23 +10,18 @@ from typing import Any, Literal
 import msgspec
 
 from limelight.engine import Engine
+from limelight.errors import InvalidRequest
 from limelight.generation import ChatPrompt, Completion, Delta, ReasoningFormat, SamplingParams, TokenLogprob
+from limelight.http.answer_reader import AnswerPart as AnswerPart
+from limelight.http.answer_reader import AnswerReader as AnswerReader
+from limelight.http.call_forms import CALL_FORMS, JSON_LIST, form_of_calls, form_of_text_with_calls
+from limelight.http.call_forms import FunctionTool as FunctionTool
+from limelight.http.tool_prompts import with_calls_as_text, with_tools_told
+from limelight.parsing.answer_format import AnswerFormat
 from limelight.parsing.parts import CallArguments, CallStart, Part, ReasoningPart, TextPart
+from limelight.parsing.tool_calls.formats import TOOL_FORMATS, new_parser
+from limelight.quoting import shorten
 from limelight.structured_outputs import StructuredOutputsParams
-
-
-class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that the model may call.
-
-    Attributes:
-        parameters: JSON schema of its arguments; None: it takes none.
-        strict: its arguments follow the schema without exception.
-    """
-
-    name: str
-    description: str | None = None
-    parameters: Mapping[str, Any] | None = None
-    strict: bool = False
 
 
 class NamedTool(msgspec.Struct, frozen=True):
@@ -43,10 +38,11 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         messages: for the model's chat template, in the shape of the OpenAI API (`template_messages`).
-        answer_format: what the answer's text must look like, None: anything.
+        answer_format: what the answer's text must look like, None: as the sampling says.
         include_reasoning: give the reasoning to the client; without it it is generated and dropped.
         reasoning: switch the model's reasoning on or off, where its template can; None: the model's default.
         template_arguments: further variables of the template; they win over `reasoning`.
+        template, add_special_tokens: as in `ChatPrompt`.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -59,13 +55,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_arguments: Mapping[str, Any] = {}
-
-
-class AnswerPart(msgspec.Struct, frozen=True):
-    """A part of a choice, with the log-probabilities of the tokens that it came from (None unless asked for)."""
-
-    part: Part
-    logprobs: tuple[TokenLogprob, ...] | None = None
+    template: str | None = None
+    add_special_tokens: bool = False
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -85,37 +76,32 @@ class WholeParts(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str
 
 
-class AnswerReader:
-    """Finds the parts of one choice. Joined, they are the same however the choice is cut into deltas."""
-
-    def __init__(self) -> None:
-        self._num_calls = 0
-
-    def feed(self, delta: Delta) -> list[AnswerPart]:
-        """The parts that are certain now; all of them, if the delta is the choice's last."""
-        parts = []
-        if delta.reasoning:
-            parts.append(AnswerPart(ReasoningPart(delta.reasoning)))
-        if delta.text or delta.logprobs:
-            parts.append(AnswerPart(TextPart(delta.text), delta.logprobs))
-        return parts
-
-    def finish_reason(self, ended: Delta | Completion) -> str:
-        """The reason on the wire, once the choice has ended: "tool_calls" where the model wants a call to be made."""
-        assert ended.finish_reason is not None, "the choice has ended"
-        return "tool_calls" if self._num_calls else ended.finish_reason.value
-
-
 class PreparedConversation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine gets, and how its answer is read."""
+    """What the engine gets, and how its answer is read.
+
+    Attributes:
+        tool_format: the format in which calls are looked for; None: all text is text.
+        tools: that may be called.
+    """
 
     prompt: ChatPrompt
     sampling: SamplingParams
     reasoning: ReasoningFormat | None
+    tool_format: str | None = None
+    tools: tuple[FunctionTool, ...] = ()
+    max_calls: int | None = None
+    include_reasoning: bool = True
+    is_forced: bool = False
 
     def reader(self) -> AnswerReader:
         """A reader for one choice."""
-        return AnswerReader()
+        schemas = {tool.name: tool.schema for tool in self.tools}
+        return AnswerReader(
+            None if self.tool_format is None else new_parser(self.tool_format, schemas),
+            max_calls=self.max_calls,
+            include_reasoning=self.include_reasoning,
+            forced=self.is_forced,
+        )
 
     def whole(self, output: Completion) -> WholeParts:
         """The parts of a finished choice: what a reader finds in it, joined."""
@@ -146,17 +132,109 @@ def prepare(engine: Engine, conversation: Conversation, sampling: SamplingParams
     Raises:
         InvalidRequest: the model cannot do what the conversation asks for; `param` names the field of a chat request.
     """
-    del engine
+    answers = engine.answer_format
+    tools = _callable_tools(conversation)
+    wanted = conversation.answer_format or sampling.structured_outputs
+    tool_format, form = _calling(answers, conversation, tools, wanted)
+    shown = sampling.shown_special_tokens | answers.reasoning_token_ids
+    if tool_format == answers.tool_format:
+        shown |= answers.tool_token_ids
     return PreparedConversation(
         prompt=ChatPrompt(
-            messages=conversation.messages,
+            messages=_messages(answers, conversation, tools, tool_format),
+            tools=tuple(map(_template_tool, tools)) if tools and answers.renders_tools else None,
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,
-            template_arguments=conversation.template_arguments,
+            template_arguments=_template_arguments(answers, conversation),
+            template=conversation.template,
+            add_special_tokens=conversation.add_special_tokens,
         ),
-        sampling=msgspec.structs.replace(sampling, structured_outputs=conversation.answer_format),
-        reasoning=None,
+        sampling=msgspec.structs.replace(sampling, structured_outputs=form, shown_special_tokens=shown),
+        reasoning=answers.reasoning,
+        tool_format=tool_format,
+        tools=tools,
+        max_calls=None if conversation.parallel_tool_calls else 1,
+        include_reasoning=conversation.include_reasoning,
+        is_forced=isinstance(conversation.tool_choice, NamedTool),
     )
+
+
+def _callable_tools(conversation: Conversation) -> tuple[FunctionTool, ...]:
+    """The tools that the answer may call."""
+    choice, tools = conversation.tool_choice, conversation.tools
+    if choice == "none":
+        return ()
+    if not isinstance(choice, NamedTool):
+        if choice == "required" and not tools:
+            raise InvalidRequest('tool_choice is "required", but there are no tools; send some', param="tool_choice")
+        return tools
+    named = tuple(tool for tool in tools if tool.name == choice.name)
+    if not named:
+        known = ", ".join(tool.name for tool in tools) or "none"
+        raise InvalidRequest(
+            f"tool_choice names the function {shorten(choice.name, 100)!r}, which is not among tools "
+            f"({shorten(known, 300)})",
+            param="tool_choice",
+        )
+    return named
+
+
+def _calling(
+    answers: AnswerFormat,
+    conversation: Conversation,
+    tools: tuple[FunctionTool, ...],
+    wanted: StructuredOutputsParams | None,
+) -> tuple[str | None, StructuredOutputsParams | None]:
+    """The format in which calls are looked for, and the form that the answer must have."""
+    own = answers.tool_format
+    if not tools:
+        return (own if own and TOOL_FORMATS[own].is_whole else None), wanted
+    several = conversation.parallel_tool_calls
+    if conversation.tool_choice == "auto":
+        if own is None:
+            raise InvalidRequest(_no_auto(answers), param="tool_choice")
+        return own, form_of_text_with_calls(own, tools, wanted, several=several)
+    used = own if own is not None and own in CALL_FORMS else JSON_LIST
+    several = several and conversation.tool_choice == "required"
+    return used, form_of_calls(used, tools, several=several, param="tools")
+
+
+def _no_auto(answers: AnswerFormat) -> str:
+    known = "no tools" if not answers.renders_tools else "tools, but not in a format of calls that is known here"
+    return (
+        f"this model's chat template has {known}, so it cannot choose between text and calls by itself; set "
+        'tool_choice to "required" or to a function, or start the server with --tool-call-parser'
+    )
+
+
+def _messages(
+    answers: AnswerFormat, conversation: Conversation, tools: tuple[FunctionTool, ...], tool_format: str | None
+) -> tuple[Mapping[str, Any], ...]:
+    """The messages as the template can take them."""
+    if answers.renders_tools:
+        return conversation.messages
+    form = CALL_FORMS.get(tool_format or JSON_LIST, CALL_FORMS[JSON_LIST])
+    messages = with_calls_as_text(conversation.messages, form)
+    return with_tools_told(messages, tools, form) if tools else messages
+
+
+def _template_tool(tool: FunctionTool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description or "", "parameters": tool.schema}
+    return {"type": "function", "function": function}
+
+
+def _template_arguments(answers: AnswerFormat, conversation: Conversation) -> Mapping[str, Any]:
+    if conversation.reasoning is None:
+        return conversation.template_arguments
+    if answers.reasoning_switch is not None:
+        return {answers.reasoning_switch: conversation.reasoning, **conversation.template_arguments}
+    if answers.reasoning is not None and not conversation.reasoning:
+        raise InvalidRequest(
+            "this model's chat template cannot switch its reasoning off; leave the reasoning on, or set a "
+            "thinking_token_budget",
+            param="reasoning_effort",
+        )
+    return conversation.template_arguments
 
 
 def _calls(parts: Sequence[Part]) -> tuple[ToolCall, ...]:

@@ -29,11 +29,12 @@ class AnswerFormat(msgspec.Struct, frozen=True, kw_only=True):
         reasoning_switch: the variable of its chat template that switches reasoning on and off.
         tool_format: the name of its tool format, or None if it is not known.
         renders_tools: its chat template writes tools into the prompt.
-        shown_token_ids: special tokens that must be in the text for the marks to be found.
+        reasoning_token_ids, tool_token_ids: special tokens that must be in the text for the marks to be found.
     """
 
     reasoning: ReasoningFormat | None = None
     reasoning_switch: str | None = None
     tool_format: str | None = None
     renders_tools: bool = False
-    shown_token_ids: frozenset[int] = frozenset()
+    reasoning_token_ids: frozenset[int] = frozenset()
+    tool_token_ids: frozenset[int] = frozenset()

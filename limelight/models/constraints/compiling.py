@@ -100,9 +100,8 @@ class ConstraintCompiler:
                     return self._grammars[key]
             grammar = Grammar(source, self._grammar_tokenizer())
         except InvalidRequest as error:
-            raise InvalidRequest(
-                f"structured_outputs.{params.kind} cannot be honoured: {error.message}", param="structured_outputs"
-            ) from error
+            name = f"structured_outputs.{params.kind}" if params.param == "structured_outputs" else params.param
+            raise InvalidRequest(f"{name} cannot be honoured: {error.message}", param=params.param) from error
         with self._lock:
             self._grammars[key] = grammar
             if len(self._grammars) > MAX_CACHED_GRAMMARS:

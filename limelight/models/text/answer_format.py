@@ -38,14 +38,13 @@ def find_answer_format(
     read = frozenset(variables)
     tool_format = _tool_format(config.tool_call_parser, source if "tools" in read else "")
     reasoning = _reasoning(config.reasoning_parser, source)
-    marks = [*((reasoning.start, reasoning.end) if reasoning else ())]
-    marks += TOOL_FORMATS[tool_format].marks if tool_format is not None else ()
     return AnswerFormat(
         reasoning=reasoning,
         reasoning_switch=next((name for name in _SWITCHES if name in read), None),
         tool_format=tool_format,
         renders_tools="tools" in read,
-        shown_token_ids=_special_token_ids(marks, vocabulary),
+        reasoning_token_ids=_special_token_ids((reasoning.start, reasoning.end) if reasoning else (), vocabulary),
+        tool_token_ids=_special_token_ids(TOOL_FORMATS[tool_format].marks if tool_format else (), vocabulary),
     )
 
 

@@ -82,5 +82,5 @@ def test_settings_win_over_the_template():
 
 
 def test_special_tokens_that_are_marks_stay_in_the_text():
-    assert find("", tool_call_parser="openai").shown_token_ids == {END}, "<|end|> is a mark of harmony"
-    assert find("", tool_call_parser="hermes").shown_token_ids == frozenset()
+    assert find("", tool_call_parser="openai").tool_token_ids == {END}, "<|end|> is a mark of harmony"
+    assert find("", tool_call_parser="hermes").tool_token_ids == frozenset()

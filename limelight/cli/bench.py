@@ -1,10 +1,8 @@
 """`limelight bench`: runs what was asked for, prints the figures, writes them as JSON and as a picture."""
 
 import argparse
-import asyncio
 import shlex
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
@@ -15,6 +13,7 @@ from limelight.bench.serving import ServingLoad, drive, started_server
 from limelight.bench.startup import Start, measure_start, startup_figures
 from limelight.bench.target import Target, chosen_model
 from limelight.cli.bench_output import about, check_output, count_result, draw, draw_requests, progress_bar, tell
+from limelight.cli.event_loop import run
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.settings import engine_config
 from limelight.cli.terminal import interruptible_by_the_system, say
@@ -22,8 +21,6 @@ from limelight.engine import Engine, ModelLoader
 from limelight.errors import ConfigError
 
 DEFAULT_CONCURRENCY = 8
-
-T = TypeVar("T")
 
 
 def bench(options: argparse.Namespace, loader: ModelLoader | None) -> int:
@@ -36,9 +33,9 @@ def bench(options: argparse.Namespace, loader: ModelLoader | None) -> int:
     if options.benchmark == "serve":
         return _serve(options)
     if options.benchmark == "throughput":
-        return _run(_throughput(options, loader))
+        return run(_throughput(options, loader))
     if options.benchmark == "latency":
-        return _run(_latency(options, loader))
+        return run(_latency(options, loader))
     return _startup(options) if options.benchmark == "startup" else _kernels(options, loader)
 
 
@@ -53,9 +50,9 @@ def _serve(options: argparse.Namespace) -> int:
     if not options.start_server:
         if options.serve_args:
             raise ConfigError("--serve-args are for the server of --start-server; add that, or leave them out")
-        return _run(_drive(options, load, Target.parse(options.base_url, options.api_key)))
+        return run(_drive(options, load, Target.parse(options.base_url, options.api_key)))
     with started_server(shlex.split(options.serve_args)) as base_url:
-        return _run(_drive(options, load, Target.parse(base_url, options.api_key)))
+        return run(_drive(options, load, Target.parse(base_url, options.api_key)))
 
 
 async def _drive(options: argparse.Namespace, load: ServingLoad, target: Target) -> int:
@@ -236,12 +233,3 @@ def _passed(bar: tqdm, progress: LoadingProgress) -> None:
 
 def _fields(load: ServingLoad) -> dict[str, Any]:
     return {name: getattr(load, name) for name in load.__struct_fields__}
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(work)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)

@@ -177,13 +177,6 @@ def adapter_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-lora-rank", type=int, default=64, metavar="R", help="adapters of a larger rank are refused"
     )
-    group.add_argument(
-        "--lora-folder",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="admins may load adapters from below this folder, and not only from the hub; repeat it for more",
-    )
 
 
 def sampling_options(parser: argparse.ArgumentParser, *, max_tokens: int | None) -> None:

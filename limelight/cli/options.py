@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from limelight import __version__
+from limelight.cli.batch_options import batch_command
 from limelight.cli.bench_options import bench_commands
 from limelight.cli.option_groups import (
     MODEL_HELP,
@@ -83,6 +84,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     _chat_command(commands)
     _generate_command(commands)
     _models_command(commands)
+    batch_command(commands, _Help)
     bench_commands(commands, environment, _Help)
     return parser
 
@@ -174,6 +176,13 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         default=[environment["LIMELIGHT_ADMIN_KEY"]] if environment.get("LIMELIGHT_ADMIN_KEY") else [],
         help="a key that may also load and unload adapters while the server runs; repeat it for more. Nobody may "
         "without; the environment variable LIMELIGHT_ADMIN_KEY sets one unseen",
+    )
+    access.add_argument(
+        "--lora-folder",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="admins may load adapters from below this folder, and not only from the hub; repeat it for more",
     )
     access.add_argument(
         "--cors-origin",

@@ -7,13 +7,13 @@ import logging
 import socket
 import ssl
 import sys
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from limelight.cli.event_loop import run
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.settings import allowed_hosts, api_keys, engine_config, is_loopback
 from limelight.cli.terminal import as_options, interruptible_by_the_system, say
@@ -48,8 +48,7 @@ def serve(options: argparse.Namespace, loader: ModelLoader | None) -> int:
     with contextlib.closing(bind(options.host, options.port)) as listener:
         if not is_loopback(options.host) and not settings.api_keys:
             say(f"warning: other machines can reach {options.host}, and without --api-key anybody may use the model")
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(config, loader, settings, listener, options))
+        return run(_serve(config, loader, settings, listener, options))
 
 
 def http_settings(options: argparse.Namespace) -> HttpSettings:
@@ -160,14 +159,6 @@ def _configure_logging(level: str) -> None:
 def _is_no_cancellation(record: logging.LogRecord) -> bool:
     """Whether to log it: uvicorn reports a request that we cut off as an error of the application."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _check_certificate(certfile: str | None, keyfile: str | None) -> None:

@@ -188,6 +188,12 @@ class Engine:
         check_ids("tokens", token_ids, parts.model.capacity.vocab_size)
         return await parts.tokenizer.decode(token_ids)
 
+    async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """The text of each token by itself, a part of a character as U+FFFD; raises as `detokenize`."""
+        parts = self._system.parts
+        check_ids("tokens", token_ids, parts.model.capacity.vocab_size)
+        return await parts.tokenizer.texts(token_ids)
+
     def app(self, settings: "HttpSettings | None" = None) -> "Litestar":
         """An ASGI application over this started engine, to run or to mount; short for `http.create_app(engine)`."""
         from limelight.http.app import create_app

@@ -85,6 +85,11 @@ class TokenizerActor:
         """The text of tokens, special ones written out; raises as `encode`."""
         return await self._ask(partial(self._vocabulary.decode, token_ids, skip_special_tokens=False))
 
+    async def texts(self, token_ids: Sequence[int]) -> list[str]:
+        """The text of each token by itself, a part of a character as U+FFFD; raises as `encode`."""
+        read = self._vocabulary.token_bytes
+        return await self._ask(lambda: [read(token_id).decode("utf-8", "replace") for token_id in token_ids])
+
     async def _ask(self, call: Callable[[], T]) -> T:
         if len(self._questions) >= MAX_QUESTIONS:
             raise Overloaded(f"{len(self._questions)} texts wait to be encoded or decoded already; try again")

@@ -25,6 +25,7 @@ from limelight.http.serving import IGNORED_FIELDS_HEADER, Serving
 from limelight.http.settings import HttpSettings
 from limelight.http.stream_options import STREAM_HEADER
 from limelight.http.stream_routes import stream_routes
+from limelight.http.tokens import token_routes
 
 
 def create_app(
@@ -76,6 +77,7 @@ def _routers(serving: Serving) -> list[Router]:
                 *response_routes(serving, store),
                 *model_routes(serving),
                 capabilities_route(serving),
+                *token_routes(serving),
                 *adapter_routes(serving),
                 *health_routes(serving),
                 *page_routes(),

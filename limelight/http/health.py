@@ -1,7 +1,7 @@
 """Is it alive, is it ready, which version is it: answers for people, load balancers and orchestrators."""
 
 import msgspec
-from litestar import Response, get
+from litestar import Response, get, route
 from litestar.handlers import HTTPRouteHandler
 
 from limelight import __version__
@@ -26,6 +26,14 @@ class Health(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server is busy with. `server_load`: live requests, vLLM's name; the other two count each choice."""
+
+    server_load: int
+    num_running: int
+    num_waiting: int
+
+
 class Version(msgspec.Struct, frozen=True):
     """Version of the server."""
 
@@ -33,28 +41,47 @@ class Version(msgspec.Struct, frozen=True):
 
 
 def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
-    """`/health`, `/livez`, `/readyz` and `/version`.
+    """`/health`, `/livez`, `/readyz`, `/ping` (which is `/health` for SageMaker), `/version` and `/load`.
 
     `/health` is for restarting a broken server, so draining is healthy; `/readyz` is for sending it work.
     """
 
     @get("/livez", opt=PUBLIC)
     async def livez() -> Health:
+        """The process answers."""
         return Health("alive", None)
 
     @get("/health", opt=PUBLIC)
     async def health() -> Response[Health]:
+        """The engine is healthy, draining included."""
         return _answer(serving, EngineState.READY, EngineState.DRAINING)
 
     @get("/readyz", opt=PUBLIC)
     async def readyz() -> Response[Health]:
+        """New requests are taken."""
         return _answer(serving, EngineState.READY)
+
+    @route("/ping", http_method=["GET", "POST"], status_code=200, opt=PUBLIC)
+    async def ping() -> Response[Health]:
+        """The same as `/health`."""
+        return _answer(serving, EngineState.READY, EngineState.DRAINING)
+
+    @get("/load")
+    async def load() -> Load:
+        """How much the server has to do."""
+        statistics = serving.engine.statistics()
+        return Load(
+            server_load=statistics.num_requests,
+            num_running=statistics.num_running,
+            num_waiting=statistics.num_waiting,
+        )
 
     @get("/version")
     async def version() -> Version:
+        """Version of the server."""
         return Version(__version__)
 
-    return [livez, health, readyz, version]
+    return [livez, health, readyz, ping, load, version]
 
 
 def _answer(serving: Serving, *good: EngineState) -> Response[Health]:

@@ -10,7 +10,7 @@ import msgspec
 
 from limelight.errors import InvalidRequest
 
-LARGE_FIELDS = frozenset({"messages", "prompt", "system", "input", "instructions"})
+LARGE_FIELDS = frozenset({"messages", "prompt", "tokens", "system", "input", "instructions"})
 MAX_FIELD_BYTES = 256 * 1024
 """Of any other field. The longest permitted `stop`, all of it escaped, has 192 KiB."""
 MAX_ENTRIES = 10_000
@@ -36,8 +36,8 @@ def check_size(name: str, value: msgspec.Raw) -> None:
         raise InvalidRequest(f"{name} has {num_bytes} bytes, at most {MAX_FIELD_BYTES} are allowed", param=name)
     if name in ("messages", "input"):
         _check_entries(name, bytes(value))
-    if name == "prompt":
-        _check_prompt(bytes(value))
+    if name in ("prompt", "tokens"):
+        _check_prompt(name, bytes(value))
 
 
 def _check_entries(name: str, raw: bytes) -> None:
@@ -45,16 +45,16 @@ def _check_entries(name: str, raw: bytes) -> None:
         _limit(name, len(_entries.decode(raw)), "entries", MAX_ENTRIES)
 
 
-def _check_prompt(raw: bytes) -> None:
+def _check_prompt(name: str, raw: bytes) -> None:
     if _LIST_OF_STRINGS.match(raw):
         num_quotes = raw.count(b'"')
-        _limit("prompt", (num_quotes - raw.count(b'\\"')) // 2, "prompts", MAX_PROMPTS)  # there are at least as many
+        _limit(name, (num_quotes - raw.count(b'\\"')) // 2, "prompts", MAX_PROMPTS)  # there are at least as many
         if num_quotes > 2 * MAX_PROMPTS:
-            _limit("prompt", len(_entries.decode(raw)), "prompts", MAX_PROMPTS)
+            _limit(name, len(_entries.decode(raw)), "prompts", MAX_PROMPTS)
     elif _LIST.match(raw):
         # Numbers, or lists of them: no string can hold a bracket or a comma. A mixed list is refused anyway.
-        _limit("prompt", raw.count(b"[") - 1, "prompts", MAX_PROMPTS)
-        _limit("prompt", raw.count(b",") + 1, "token ids", MAX_TOKEN_IDS)
+        _limit(name, raw.count(b"[") - 1, "prompts", MAX_PROMPTS)
+        _limit(name, raw.count(b",") + 1, "token ids", MAX_TOKEN_IDS)
 
 
 def _limit(name: str, number: int, what: str, limit: int) -> None:

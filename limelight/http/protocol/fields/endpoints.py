@@ -10,6 +10,7 @@ from limelight.http.protocol.fields.chat import CHAT_FIELDS
 from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
 from limelight.http.protocol.fields.field import Field
 from limelight.http.protocol.fields.responses import RESPONSES_FIELDS
+from limelight.http.protocol.fields.tokens import DETOKENIZE_FIELDS, TOKENIZE_FIELDS
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -25,6 +26,8 @@ ENDPOINTS = (
     Endpoint("/v1/messages", MESSAGES_FIELDS),
     Endpoint("/v1/messages/count_tokens", COUNT_TOKENS_FIELDS),
     Endpoint("/v1/responses", RESPONSES_FIELDS),
+    Endpoint("/tokenize", TOKENIZE_FIELDS),
+    Endpoint("/detokenize", DETOKENIZE_FIELDS),
     Endpoint("/v1/load_lora_adapter", LOAD_FIELDS),
     Endpoint("/v1/unload_lora_adapter", UNLOAD_FIELDS),
 )

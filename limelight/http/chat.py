@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
@@ -23,6 +24,7 @@ from limelight.http.protocol.chat import (
     choice_logprobs,
     echoed_text,
 )
+from limelight.http.protocol.logprobs import prompt_logprobs
 from limelight.http.protocol.returned_tokens import ReturnedTokens
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
@@ -67,13 +69,14 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
 def chat_completion(answer_id: str, chat: ChatRequest, generation: Generation) -> ChatCompletion:
     """The whole response."""
     returned = ReturnedTokens(chat)
-    echoed = echoed_text(chat)
+    echoed, scores = echoed_text(chat), generation.prompt_logprobs
     answer = ChatCompletion(
         id=answer_id,
         created=now(),
         model=chat.model,
         choices=[_choice(output, echoed, returned) for output in generation.outputs],
         usage=usage_object([generation.usage]),
+        prompt_logprobs=msgspec.UNSET if scores is None else prompt_logprobs(scores),
     )
     return returned.with_prompt(answer, generation)
 
@@ -82,7 +85,7 @@ def _choice(output: Completion, echoed: str, returned: ReturnedTokens) -> ChatCh
     return ChatChoice(
         index=output.index,
         message=AnswerMessage(content=echoed + output.text),
-        logprobs=choice_logprobs(output.logprobs),
+        logprobs=choice_logprobs(output.logprobs, as_ids=returned.named_by_id),
         finish_reason=output.finish_reason.value,
         stop_reason=output.stop_reason,
         finish_details=output.finish_details,
@@ -143,7 +146,11 @@ class ChatFrames:
             for part in text_pieces(self._echoed):
                 yield ChunkChoice(index=index, delta=ChunkDelta(content=part))
         chunks = [
-            ChunkChoice(index=index, delta=ChunkDelta(content=text), logprobs=choice_logprobs(logprobs))
+            ChunkChoice(
+                index=index,
+                delta=ChunkDelta(content=text),
+                logprobs=choice_logprobs(logprobs, as_ids=self._returned.named_by_id),
+            )
             for text, logprobs in pieces(delta)
         ]
         if delta.finish_reason is not None:

@@ -1,30 +1,30 @@
 """`POST /v1/completions`: one or several plain prompts in, texts or a stream of chunks out."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from limelight.engine import Engine
 from limelight.errors import InvalidRequest
-from limelight.generation import Delta, Generation, TextPrompt, TokensPrompt
+from limelight.generation import Delta, Generation
+from limelight.http.echo import Echo
 from limelight.http.errors import ErrorBody
 from limelight.http.protocol.completions import (
     COMPLETION_DECODER,
     CompletionChoice,
     CompletionRequest,
     TextCompletion,
-    TextOffsets,
     completion_prompts,
     completion_sampling,
 )
+from limelight.http.protocol.logprobs import LegacyWriter, prompt_logprobs
 from limelight.http.protocol.returned_tokens import ReturnedTokens
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
-from limelight.http.sse import DONE, KEEP_ALIVE, failure_frames, frame, pieces, text_pieces
+from limelight.http.sse import DONE, KEEP_ALIVE, failure_frames, frame, pieces
 from limelight.http.stream_routes import resume
 from limelight.http.streams import Event
 from limelight.http.whole import WholeAnswer
@@ -60,56 +60,53 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
             )
             for number, prompt in enumerate(prompts)
         ]
-        echoed = _echoed(engine, prompts, completion)
+        echo = Echo(engine, prompts, completion)
         if completion.stream:
-            writer = CompletionFrames(answer_id, completion, sampling.n, echoed)
+            writer = CompletionFrames(answer_id, completion, sampling.n, echo)
             return serving.streamed(request, requests, writer, headers)
 
         def build(generations: list[Generation]) -> TextCompletion:
-            return text_completion(answer_id, completion, generations, echoed)
+            return text_completion(answer_id, completion, generations, echo)
 
         return WholeAnswer(engine, requests, build, headers)
 
     return completions
 
 
-def _echoed(engine: Engine, prompts: Sequence[TextPrompt | TokensPrompt], completion: CompletionRequest) -> list[str]:
-    """What each choice's text begins with: its prompt under `echo`, else nothing."""
-    if not completion.echo:
-        return [""] * len(prompts)
-    skip = completion.skip_special_tokens is not False
-    context = engine.model.capacity.max_model_len  # a longer prompt will be refused, so its text is not needed
-    return [
-        prompt.text
-        if isinstance(prompt, TextPrompt)
-        else engine.model.vocabulary.decode(prompt.token_ids[:context], skip_special_tokens=skip)
-        for prompt in prompts
-    ]
-
-
 def text_completion(
-    answer_id: str, completion: CompletionRequest, generations: Sequence[Generation], echoed: Sequence[str]
+    answer_id: str, completion: CompletionRequest, generations: Sequence[Generation], echo: Echo
 ) -> TextCompletion:
     """The whole response; choices are numbered `prompt number x n + choice number`."""
-    returned = ReturnedTokens(completion)
     choices = [
-        returned.with_prompt(
-            CompletionChoice(
-                index=number * len(generation.outputs) + output.index,
-                text=echoed[number] + output.text,
-                logprobs=TextOffsets().legacy_logprobs(output.logprobs),
-                finish_reason=output.finish_reason.value,
-                stop_reason=output.stop_reason,
-                finish_details=output.finish_details,
-                token_ids=returned.token_ids(output.token_ids),
-            ),
-            generation,
-        )
+        choice
         for number, generation in enumerate(generations)
-        for output in generation.outputs
+        for choice in _choices_of(number, generation, completion, echo)
     ]
     usage = usage_object([generation.usage for generation in generations])
     return TextCompletion(id=answer_id, created=now(), model=completion.model, choices=choices, usage=usage)
+
+
+def _choices_of(
+    number: int, generation: Generation, completion: CompletionRequest, echo: Echo
+) -> Iterator[CompletionChoice]:
+    """Those of prompt `number`."""
+    returned, echoed, outputs = ReturnedTokens(completion), echo.delta(number, generation), generation.outputs
+    scores = None if completion.prompt_logprobs is None else generation.prompt_logprobs
+    for output in outputs:
+        entries = output.logprobs
+        if entries is not None:
+            entries = (*(echoed.logprobs or ()), *entries)
+        choice = CompletionChoice(
+            index=number * len(outputs) + output.index,
+            text=echoed.text + output.text,
+            logprobs=echo.writer(number, generation).write(entries),
+            finish_reason=output.finish_reason.value,
+            stop_reason=output.stop_reason,
+            finish_details=output.finish_details,
+            token_ids=returned.token_ids(output.token_ids),
+            prompt_logprobs=msgspec.UNSET if scores is None else prompt_logprobs(scores),
+        )
+        yield returned.with_prompt(choice, generation)
 
 
 class CompletionFrames:
@@ -117,14 +114,13 @@ class CompletionFrames:
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, answer_id: str, completion: CompletionRequest, num_choices: int, echoed: Sequence[str]) -> None:
+    def __init__(self, answer_id: str, completion: CompletionRequest, num_choices: int, echo: Echo) -> None:
         self._id = answer_id
         self._created = now()
         self._model = completion.model
         self._num_choices = num_choices
-        self._echoed = echoed
-        self._started: set[int] = set()
-        self._offsets: defaultdict[int, TextOffsets] = defaultdict(TextOffsets)
+        self._echo = echo
+        self._logprobs: dict[int, LegacyWriter] = {}  # of the choices that have begun
         self._returned = ReturnedTokens(completion)
         self._meter = UsageMeter(completion)
 
@@ -152,21 +148,20 @@ class CompletionFrames:
 
     def _choices(self, event: Event, delta: Delta) -> Iterator[CompletionChoice]:
         index = event.number * self._num_choices + delta.index
-        chunks = list(self._new_text(index, delta))
         empty = CompletionChoice(index=index, text="")
-        if index in self._started:
-            yield from self._returned.spread(chunks, delta.token_ids, empty)
+        if index in self._logprobs:
+            yield from self._returned.spread(list(self._new_text(index, delta)), delta.token_ids, empty)
             return
-        self._started.add(index)
-        echo = [CompletionChoice(index=index, text=part) for part in text_pieces(self._echoed[event.number])]
+        self._logprobs[index] = self._echo.writer(event.number, event.stream)
+        echo = list(self._new_text(index, self._echo.delta(event.number, event.stream)))
+        chunks = list(self._new_text(index, delta))
         first, *rest = [*echo, *self._returned.spread(chunks, delta.token_ids, empty)] or [empty]
         yield from self._returned.prompt_pieces(first, empty, event.stream)
         yield from rest
 
     def _new_text(self, index: int, delta: Delta) -> Iterator[CompletionChoice]:
         for text, entries in pieces(delta):
-            logprobs = self._offsets[index].legacy_logprobs(entries)
-            yield CompletionChoice(index=index, text=text, logprobs=logprobs)
+            yield CompletionChoice(index=index, text=text, logprobs=self._logprobs[index].write(entries))
         if delta.finish_reason is not None:
             yield CompletionChoice(
                 index=index,

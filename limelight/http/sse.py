@@ -218,5 +218,5 @@ def _groups(entries: Sequence[TokenLogprob]) -> Iterator[tuple[TokenLogprob, ...
 
 def _weight(entry: TokenLogprob) -> int:
     """Upper bound of the entry's JSON: a byte takes four characters as a number and up to six inside a string."""
-    tokens: tuple[TokenLogprob | AlternativeToken, ...] = (entry, *entry.top)
+    tokens: tuple[TokenLogprob | AlternativeToken, ...] = (entry, *entry.top, *entry.asked)
     return sum(_ENTRY_BYTES + 4 * len(token.bytes) + 6 * len(token.token) for token in tokens)

@@ -92,12 +92,6 @@ async def test_legacy_logprobs_are_parallel_lists_whose_offsets_point_into_the_t
     assert joined == logprobs
 
 
-async def test_echo_with_logprobs_is_refused_by_name(serve):
-    async with serve() as client:
-        error = error_of(await client.post(COMPLETIONS, json=completion_body(echo=True, logprobs=1)), 400)
-    assert (error["code"], error["param"]) == ("unsupported_parameter", "logprobs")
-
-
 async def test_more_prompts_than_the_server_can_ever_take_are_refused_for_good(serve):
     async with serve(scripted_engine(max_num_requests=2)) as client:
         error_of(await client.post(COMPLETIONS, json=completion_body(prompt=["a"] * 3)), 400)

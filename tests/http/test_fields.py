@@ -43,6 +43,9 @@ WORKING = {
     "min_tokens": 2,
     "skip_special_tokens": False,
     "logit_bias": {"97": -1},
+    "prompt_logprobs": 1,
+    "logprob_token_ids": [97],
+    "return_tokens_as_token_ids": True,
     "priority": 1,
     "cache_salt": "mine",
     "request_id": "abc",
@@ -164,7 +167,7 @@ async def check_every_field(client, path):
             value = special.get(name, WORKING.get(name))
             assert value is not None, name
             with_others = {"stream": True} if name == "stream_options" else {}
-            with_others |= {"logprobs": True} if name == "top_logprobs" else {}
+            with_others |= {"logprobs": True} if name in ("top_logprobs", "logprob_token_ids") and path == CHAT else {}
             answer = await client.post(path, json=body(max_tokens=6) | with_others | {name: value})
             assert answer.status_code == 200, (name, answer.text)
             assert "x-limelight-ignored-fields" not in answer.headers

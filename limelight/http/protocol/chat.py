@@ -8,13 +8,11 @@ from limelight.errors import InvalidRequest
 from limelight.generation import MAX_LOGPROBS, ChatPrompt, SamplingParams, TokenLogprob
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.fields.chat import CHAT_FIELDS
+from limelight.http.protocol.logprobs import PromptLogprobs, alternatives, finite, token_name
 from limelight.http.protocol.messages import MESSAGE_FIELDS, AssistantMessage, Message, template_messages
 from limelight.http.protocol.returned_tokens import ReturnedPrompt, TokenIds
 from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
 from limelight.http.protocol.usage import ChunkUsage, UsageObject
-
-LOWEST_LOGPROB = -9999.0
-"""JSON has no minus infinity; a token that could not be drawn gets this, as in vLLM."""
 
 TEMPLATE_OWN_VARIABLES = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"}
@@ -112,11 +110,14 @@ def chat_sampling(chat: ChatRequest, defaults: SamplingParams) -> SamplingParams
         defaults,
         max_tokens=defaults.max_tokens if max_tokens is None else max_tokens,
         logprobs=_num_logprobs(chat),
+        prompt_logprobs=chat.prompt_logprobs,
     )
 
 
 def _num_logprobs(chat: ChatRequest) -> int | None:
     if not chat.logprobs:
+        if chat.logprob_token_ids:
+            raise InvalidRequest("logprob_token_ids needs logprobs: true", param="logprob_token_ids")
         if chat.top_logprobs:
             raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
         return None
@@ -152,26 +153,24 @@ class ChoiceLogprobs(msgspec.Struct, frozen=True):
     refusal: None = None
 
 
-def choice_logprobs(entries: tuple[TokenLogprob, ...] | None) -> ChoiceLogprobs | None:
-    """The wire form of a choice's log-probabilities."""
+def choice_logprobs(entries: tuple[TokenLogprob, ...] | None, *, as_ids: bool = False) -> ChoiceLogprobs | None:
+    """The wire form of a choice's log-probabilities; `as_ids` names tokens by their ids."""
     if entries is None:
         return None
     return ChoiceLogprobs(
         [
             LogprobEntry(
-                entry.token,
+                token_name(entry, as_id=as_ids),
                 finite(entry.logprob),
                 list(entry.bytes),
-                [TopLogprob(top.token, finite(top.logprob), list(top.bytes)) for top in entry.top],
+                [
+                    TopLogprob(token_name(top, as_id=as_ids), finite(top.logprob), list(top.bytes))
+                    for top in alternatives(entry)
+                ],
             )
             for entry in entries
         ]
     )
-
-
-def finite(logprob: float) -> float:
-    """`logprob`, at least -9999."""
-    return max(logprob, LOWEST_LOGPROB)
 
 
 class AnswerMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +203,7 @@ class ChatCompletion(ReturnedPrompt, frozen=True, kw_only=True):
     system_fingerprint: None = None
     choices: list[ChatChoice]
     usage: UsageObject
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChunkDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,16 +1,14 @@
 """`/v1/completions` on the wire: what comes in, what goes out."""
 
-import codecs
-from collections.abc import Sequence
 from typing import cast
 
 import msgspec
 
-from limelight.errors import InvalidRequest, UnsupportedField
-from limelight.generation import SamplingParams, TextPrompt, TokenLogprob, TokensPrompt
-from limelight.http.protocol.chat import finite
+from limelight.errors import InvalidRequest
+from limelight.generation import SamplingParams, TextPrompt, TokensPrompt
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
+from limelight.http.protocol.logprobs import LegacyLogprobs, PromptLogprobs
 from limelight.http.protocol.returned_tokens import ReturnedPrompt, TokenIds
 from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
 from limelight.http.protocol.usage import ChunkUsage
@@ -65,67 +63,22 @@ def completion_sampling(completion: CompletionRequest, defaults: SamplingParams)
 
     Raises:
         InvalidRequest: a value is out of range, or fields contradict each other.
-        UnsupportedField: `echo` together with `logprobs`.
     """
+    scored = completion.prompt_logprobs
     if completion.echo and completion.logprobs is not None:
-        raise UnsupportedField(
-            "echo with logprobs is not supported: log-probabilities of the prompt are not computed; drop one of them",
-            param="logprobs",
-        )
-    if completion.echo and completion.truncate_prompt_tokens is not None:
+        scored = max(completion.logprobs, scored or 0)
+    if completion.max_tokens == 0 and scored is None:
         raise InvalidRequest(
-            "echo gives the whole prompt back, so it cannot be cut; drop echo or truncate_prompt_tokens",
-            param="truncate_prompt_tokens",
+            "max_tokens is 0, must be at least 1; 0 scores the prompt, with echo and logprobs, or with prompt_logprobs",
+            param="max_tokens",
         )
     return sampling_params(
         completion,
         defaults,
         max_tokens=DEFAULT_MAX_TOKENS if completion.max_tokens is None else completion.max_tokens,
         logprobs=completion.logprobs,
+        prompt_logprobs=scored,
     )
-
-
-class LegacyLogprobs(msgspec.Struct, frozen=True):
-    """Four parallel lists, one entry per token. `text_offset` counts characters from the start of the choice's text."""
-
-    tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
-    text_offset: list[int]
-
-
-class TextOffsets:
-    """Where each token of a choice begins in its text; a token inside a character begins where the character does."""
-
-    __slots__ = ("_decoder", "_offset")
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._offset = 0
-
-    def legacy_logprobs(self, entries: Sequence[TokenLogprob] | None) -> LegacyLogprobs | None:
-        """The wire form of the next tokens' log-probabilities."""
-        if entries is None:
-            return None
-        logprobs = LegacyLogprobs([], [], [], [])
-        for entry in entries:
-            name = legacy_token(entry.token, entry.bytes)
-            top = {legacy_token(other.token, other.bytes): finite(other.logprob) for other in entry.top}
-            logprobs.tokens.append(name)
-            logprobs.token_logprobs.append(finite(entry.logprob))
-            logprobs.top_logprobs.append(top | {name: finite(entry.logprob)})
-            logprobs.text_offset.append(self._offset)
-            self._offset += len(self._decoder.decode(entry.bytes))
-        return logprobs
-
-
-def legacy_token(token: str, raw: bytes) -> str:
-    r"""The token's name in the legacy shape: its text, or `bytes:\xe2\x82` for a part of a character."""
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
-    return token
 
 
 class CompletionChoice(ReturnedPrompt, frozen=True, kw_only=True):
@@ -138,6 +91,7 @@ class CompletionChoice(ReturnedPrompt, frozen=True, kw_only=True):
     stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
     finish_details: str | msgspec.UnsetType | None = msgspec.UNSET
     token_ids: TokenIds = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
 
 
 class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):

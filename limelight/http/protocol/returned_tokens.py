@@ -50,9 +50,13 @@ Chosen = TypeVar("Chosen", bound=msgspec.Struct)
 
 
 class ReturnedTokens:
-    """Adds to answers what `fields` asks for; whatever it does not ask for stays out of the JSON."""
+    """Adds to answers what `fields` asks for; whatever it does not ask for stays out of the JSON.
+
+    `named_by_id`: log-probabilities name tokens by their ids.
+    """
 
     def __init__(self, fields: GenerationFields) -> None:
+        self.named_by_id = bool(fields.return_tokens_as_token_ids)
         self._ids = bool(fields.return_token_ids)
         self._text = bool(fields.return_prompt_text)
         self._offsets = bool(fields.return_token_offsets)

@@ -29,6 +29,7 @@ _SAME_NAME = (
     "min_tokens",
     "skip_special_tokens",
     "logit_bias",
+    "logprob_token_ids",
     "bad_words",
     "allowed_token_ids",
     "thinking_token_budget",
@@ -71,6 +72,9 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: Integer | None = None
     skip_special_tokens: bool | None = None
     logit_bias: dict[Integer, float] | None = None
+    prompt_logprobs: Integer | None = None
+    logprob_token_ids: list[Integer] | None = None
+    return_tokens_as_token_ids: bool | None = None
     priority: Integer | None = None
     cache_salt: str | None = None
     request_id: str | None = None
@@ -122,6 +126,11 @@ def check_shared(fields: GenerationFields) -> None:
     """
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options needs stream: true", param="stream_options")
+    if fields.prompt_logprobs is not None and fields.stream:
+        raise InvalidRequest(
+            "prompt_logprobs is not told in a stream; use stream: false (completions tell it, with echo and logprobs)",
+            param="prompt_logprobs",
+        )
     check_labels(fields.cache_salt, fields.request_id)
 
 
@@ -143,7 +152,12 @@ def check_labels(cache_salt: str | None, request_id: str | None) -> None:
 
 
 def sampling_params(
-    fields: GenerationFields, defaults: SamplingParams, *, max_tokens: int | None, logprobs: int | None
+    fields: GenerationFields,
+    defaults: SamplingParams,
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None = None,
 ) -> SamplingParams:
     """`defaults` (the model's own) with everything that the request gives.
 
@@ -153,4 +167,6 @@ def sampling_params(
     given: dict[str, Any] = {name: getattr(fields, name) for name in _SAME_NAME if getattr(fields, name) is not None}
     if fields.seed is not None:
         given["seed"] = None if fields.seed == -1 else fields.seed
-    return msgspec.structs.replace(defaults, **given, max_tokens=max_tokens, logprobs=logprobs)
+    return msgspec.structs.replace(
+        defaults, **given, max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs
+    )

@@ -8,7 +8,7 @@ from limelight.http.protocol.fields.generation import GENERATION_FIELDS
 COMPLETION_FIELDS: Mapping[str, Field] = {
     **GENERATION_FIELDS,
     "prompt": works("a string, a list of strings, token ids, or a list of token-id lists"),
-    "echo": works("not together with logprobs"),
+    "echo": works("with logprobs, those of the prompt are told, too; with max_tokens 0, nothing else is"),
     "add_special_tokens": works("whether the tokenizer adds its own special tokens (a BOS, say) to a text prompt"),
     "suffix": refused("fill-in-the-middle is not served; put the model's own infill markers into the prompt", ""),
     "best_of": refused("ask for n choices with logprobs, and choose among them", 1),

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -43,9 +44,6 @@ class Recording:
 
     def __init__(
         self,
-        engine: Engine,
-        requests: Sequence[GenerationRequest],
-        writer: FrameWriter,
         log: FrameLog,
         scope: Any,
         *,
@@ -54,9 +52,6 @@ class Recording:
         ended: Callable[[], None] | None = None,
     ) -> None:
         self.log = log
-        self._engine = engine
-        self._requests = requests
-        self._writer = writer
         self._scope = only_request_id(scope)
         self._header_wait_seconds = header_wait_seconds
         self._grace_seconds = grace_seconds
@@ -70,13 +65,14 @@ class Recording:
         self._cancelled_by: LimelightError | None = None
         self._task: BackgroundTask | None = None
 
-    def start(self) -> None:
-        """Begin to record.
+    def start(self, engine: Engine, requests: Sequence[GenerationRequest], writer: FrameWriter) -> None:
+        """Begin to record what `writer` makes of the answers to `requests`; when it has ended, only the log is kept.
 
         Raises:
             EngineNotRunning, EngineFailed: there is nothing that could serve it.
         """
-        self._task = self._engine.run_in_background(self._run, f"the stream of request {request_id(self._scope)}")
+        work = partial(self._run, engine, requests, writer)
+        self._task = engine.run_in_background(work, f"the stream of request {request_id(self._scope)}")
 
     async def begun(self) -> None:
         """Until it is certain that there will be frames: from then on every error is a frame of its own.
@@ -130,45 +126,47 @@ class Recording:
             self._grace.cancel()
             self._grace = None
 
-    async def _run(self) -> None:
+    async def _run(self, engine: Engine, requests: Sequence[GenerationRequest], writer: FrameWriter) -> None:
         try:
-            async with open_streams(self._engine, self._requests) as streams, read_together(streams) as events:
+            async with open_streams(engine, requests) as streams, read_together(streams) as events:
                 self._streams = streams
-                await self._record(events)
+                await self._record(events, writer)
         except LimelightError as error:
             if self._begun.is_set():  # else whoever asked hears of it
                 log_failure(error, self._scope)
-            self._fail(error)
+            self._fail(error, writer)
         except Exception:
             logger.exception("request %s failed while it was recorded", request_id(self._scope))
-            self._fail(LimelightError("The server failed while it wrote this answer"))
+            self._fail(LimelightError("The server failed while it wrote this answer"), writer)
         except anyio.get_cancelled_exc_class():
-            stopped = self._engine.failure or EngineNotRunning("the engine was stopped")
-            self._fail(self._cancelled_by or stopped)
+            stopped = engine.failure or EngineNotRunning("the engine was stopped")
+            self._fail(self._cancelled_by or stopped, writer)
             raise
         finally:
             self._stop_grace()
+            self._streams = ()
             self.log.close()
             self._begun.set()
             if self._ended is not None:
                 self._ended()
 
-    async def _record(self, events: Events) -> None:
+    async def _record(self, events: Events, writer: FrameWriter) -> None:
         event: Event | None = None
         with anyio.move_on_after(self._header_wait_seconds) as wait:
             event = await events.next()
-        self.log.append(self._writer.opening())
+        self.log.append(writer.opening())
         self._begun.set()
         if wait.cancelled_caught:
             event = await events.next()
         self._answering = True
         while event is not None:
-            self.log.append(self._writer.frames(event))
+            self.log.append(writer.frames(event))
             event = await events.next()
-        self.log.append(self._writer.ending())
+        self.log.append(writer.ending())
+        self.log.close()
 
-    def _fail(self, error: LimelightError) -> None:
-        if self._begun.is_set():
-            self.log.append(self._writer.failure(error_body(error, self._scope)))
-        else:
+    def _fail(self, error: LimelightError, writer: FrameWriter) -> None:
+        if not self._begun.is_set():
             self._refusal = error
+        elif not self.log.closed:
+            self.log.append(writer.failure(error_body(error, self._scope)))

@@ -86,16 +86,13 @@ class Recordings:
             )
         stream_id = self._ids.make(owner)
         recording = Recording(
-            self._engine,
-            requests,
-            writer,
             FrameLog(self._settings.resume_stream_bytes, partial(self._grown, stream_id)),
             scope,
             header_wait_seconds=self._settings.header_wait_seconds,
             grace_seconds=grace_seconds,
             ended=partial(self._has_ended, stream_id),
         )
-        recording.start()
+        recording.start(self._engine, requests, writer)
         self._recordings[stream_id] = recording
         self.num_bytes += STREAM_OVERHEAD_BYTES
         return stream_id, recording

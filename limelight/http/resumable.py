@@ -53,7 +53,6 @@ class RecordedAnswer:
         self._settings = settings
         self._headers = [
             *STREAM_HEADERS,
-            (STREAM_HEADER.encode(), self._stream_id),
             *((name.encode(), value.encode()) for name, value in headers.items()),
         ]
         self._progress_seconds = progress_seconds
@@ -162,7 +161,8 @@ class ResumableAnswer:
         stream_id, recording = self._recordings.open(
             self._owner, self._requests, self._writer, scope, self._grace_seconds
         )
-        answer = RecordedAnswer(stream_id, recording, 0, self._settings, self._headers, self._progress_seconds)
+        headers = {STREAM_HEADER: stream_id, **self._headers}
+        answer = RecordedAnswer(stream_id, recording, 0, self._settings, headers, self._progress_seconds)
         try:
             await answer(scope, receive, send)
         finally:

@@ -11,7 +11,7 @@ from litestar.types import ASGIApp
 from limelight.errors import InvalidRequest
 from limelight.http.resumable import RecordedAnswer
 from limelight.http.serving import Serving
-from limelight.http.stream_options import LAST_EVENT_HEADER, frame_number, last_event, stream_options
+from limelight.http.stream_options import LAST_EVENT_HEADER, STREAM_HEADER, frame_number, last_event, stream_options
 from limelight.quoting import quoted
 
 
@@ -66,7 +66,8 @@ def _recorded(serving: Serving, request: Request[Any, Any, Any], stream_id: str,
     if log.closed and number == log.end:
         return ASGIResponse(status_code=204)
     options = stream_options(request.headers, serving.settings)
-    return RecordedAnswer(stream_id, recording, number, serving.settings, {}, options.progress_seconds)
+    headers = {STREAM_HEADER: stream_id}
+    return RecordedAnswer(stream_id, recording, number, serving.settings, headers, options.progress_seconds)
 
 
 def _first_frame(request: Request[Any, Any, Any], stream_id: str) -> int:

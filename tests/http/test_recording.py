@@ -42,16 +42,8 @@ def recording(engine, *, num_requests=1, writer=None, header_wait_seconds=1.0, m
         )
         for number in range(num_requests)
     ]
-    made = Recording(
-        engine,
-        requests,
-        writer or PlainFrames(),
-        FrameLog(1_000_000),
-        SCOPE,
-        header_wait_seconds=header_wait_seconds,
-        **options,
-    )
-    made.start()
+    made = Recording(FrameLog(1_000_000), SCOPE, header_wait_seconds=header_wait_seconds, **options)
+    made.start(engine, requests, writer or PlainFrames())
     return made
 
 

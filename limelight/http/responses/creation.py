@@ -12,8 +12,10 @@ from limelight.http.protocol.responses.objects import ResponseObject
 from limelight.http.protocol.responses.request import RESPONSES_DECODER, ResponsesRequest, check_request
 from limelight.http.protocol.sampling import check_labels
 from limelight.http.request_id import adopt_request_id
+from limelight.http.responses.background import start_in_background
 from limelight.http.responses.frames import ResponseFrames
 from limelight.http.responses.new_response import in_own_terms, new_response
+from limelight.http.responses.retrieval import response_events, response_json
 from limelight.http.responses.run import whole_response
 from limelight.http.responses.store import ResponseStore
 from limelight.http.responses.stored import StoredResponse
@@ -26,6 +28,7 @@ async def create_response(serving: Serving, store: ResponseStore, request: Reque
 
     Raises:
         InvalidRequest: the request cannot be served as it stands; `param` names the field.
+        LimelightError: the engine does not take a response in the background.
         ModelNotFound, ResponseNotFound: it names a model or an earlier response that is not here.
         HTTPException: the body is too large (413) or of another media type (415).
     """
@@ -55,6 +58,14 @@ async def create_response(serving: Serving, store: ResponseStore, request: Reque
         keep(response)
         return response
 
+    if body.background:
+        if not keeps:
+            raise InvalidRequest(
+                "background needs store: true, and a server that keeps responses (--max-stored-responses)",
+                param="background",
+            )
+        stored = await start_in_background(serving, store, request.scope, generation, new.run, items, parent)
+        return response_events(serving, stored, 0, headers) if body.stream else response_json(stored, headers)
     if body.stream:
         writer = ResponseFrames(new.run, keep)
         return _InOwnTerms(serving.streamed(request, [generation], writer, headers))

@@ -29,6 +29,9 @@ from limelight.http.responses.run import ResponseRun
 from limelight.http.responses.stored import StoredResponse
 from limelight.http.serving import now
 
+RESPONSE_PREFIX = "resp_"
+"""What the id of a response begins with."""
+
 _OWN_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -105,10 +108,10 @@ def _conversation(
 def _empty_response(body: ResponsesRequest, sampling: SamplingParams, *, stored: bool) -> ResponseObject:
     text_format = body.text.format if body.text and body.text.format else TextFormat(type="text")
     return ResponseObject(
-        id=f"resp_{uuid.uuid4().hex}",
+        id=f"{RESPONSE_PREFIX}{uuid.uuid4().hex}",
         created_at=now(),
-        status="in_progress",
-        background=False,
+        status="queued" if body.background else "in_progress",
+        background=bool(body.background),
         instructions=body.instructions,
         max_output_tokens=body.max_output_tokens,
         max_tool_calls=body.max_tool_calls,

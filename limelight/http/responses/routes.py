@@ -1,5 +1,6 @@
-"""`/v1/responses`: create, fetch and delete responses, and list what one was asked."""
+"""`/v1/responses`: create, fetch, cancel and delete responses, and list what one was asked."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -9,43 +10,74 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from limelight.http.protocol.responses.objects import DeletedResponse
+from limelight.http.responses.background import cancel_response
 from limelight.http.responses.creation import create_response
 from limelight.http.responses.input_items import input_item_page
-from limelight.http.responses.retrieval import retrieve_response
+from limelight.http.responses.new_response import RESPONSE_PREFIX
+from limelight.http.responses.retrieval import response_json, retrieved_events, retrieved_response
 from limelight.http.responses.store import ResponseStore
+from limelight.http.responses.stored import StoredResponse
 from limelight.http.serving import Serving
+from limelight.http.stream_options import LAST_EVENT_HEADER, last_event
 from limelight.http.stream_routes import resume
 
 
 def response_routes(serving: Serving, store: ResponseStore) -> list[HTTPRouteHandler]:
     """All routes over the responses in `store`."""
 
-    @post("/v1/responses", status_code=200, before_request=resume(serving))
+    @post("/v1/responses", status_code=200, before_request=_resume(serving, store))
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
         return await create_response(serving, store, request)
 
     @get("/v1/responses/{response_id:str}")
     async def retrieve(request: Request[Any, Any, Any]) -> ASGIApp:
-        return retrieve_response(serving, store.get(_owner(request), _id(request)), request.query_params)
+        return retrieved_response(serving, _stored(store, request), request)
 
     @delete("/v1/responses/{response_id:str}", status_code=200)
     async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
-        return _json(DeletedResponse(id=store.delete(_owner(request), _id(request)).id))
+        stored = _stored(store, request)
+        store.delete(stored.owner, stored.id)
+        return _json(DeletedResponse(id=stored.id))
+
+    @post("/v1/responses/{response_id:str}/cancel", status_code=200)
+    async def cancel(request: Request[Any, Any, Any]) -> ASGIApp:
+        stored = _stored(store, request)
+        await cancel_response(stored)
+        return response_json(stored, {})
 
     @get("/v1/responses/{response_id:str}/input_items")
     async def input_items(request: Request[Any, Any, Any]) -> ASGIApp:
-        items = store.get(_owner(request), _id(request)).input_items()
-        return _json(input_item_page(items, request.query_params))
+        return _json(input_item_page(_stored(store, request).input_items(), request.query_params))
 
-    return [create, retrieve, remove, input_items]
+    return [create, retrieve, remove, cancel, input_items]
+
+
+def _resume(serving: Serving, store: ResponseStore) -> Callable[[Request[Any, Any, Any]], Awaitable[ASGIApp | None]]:
+    """Litestar's `before_request` hook: with `Last-Event-ID` a response in the background, or a stream, goes on."""
+    resume_stream = resume(serving)
+
+    async def hook(request: Request[Any, Any, Any]) -> ASGIApp | None:
+        last = request.headers.get(LAST_EVENT_HEADER, "")
+        if not last.startswith(RESPONSE_PREFIX):
+            return await resume_stream(request)
+        await request.body()  # which means nothing: the request is not run again
+        stored = store.get(_owner(request), last_event(last)[0], param=LAST_EVENT_HEADER)
+        return retrieved_events(serving, stored, request)
+
+    return hook
+
+
+def _stored(store: ResponseStore, request: Request[Any, Any, Any]) -> StoredResponse:
+    """The response that the path names.
+
+    Raises:
+        ResponseNotFound: there is none, or it is somebody else's.
+    """
+    return store.get(_owner(request), str(request.path_params["response_id"]))
 
 
 def _owner(request: Request[Any, Any, Any]) -> str:
     return str(request.scope["user"].name)
-
-
-def _id(request: Request[Any, Any, Any]) -> str:
-    return str(request.path_params["response_id"])
 
 
 def _json(body: msgspec.Struct) -> ASGIApp:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from limelight.errors import Overloaded
 from limelight.generation import Completion, Delta, FinishReason, Generation, Usage
 from limelight.http.conversation import AnswerReader
 from limelight.http.errors import ErrorObject
@@ -117,6 +118,6 @@ def _delta(output: Completion, usage: Usage) -> Delta:
 def _response_error(error: ErrorObject) -> ResponseError:
     if error.type == "invalid_request_error":
         return ResponseError("invalid_prompt", error.message)
-    if error.type == "overloaded_error":
+    if error.code == Overloaded.code:
         return ResponseError("rate_limit_exceeded", error.message)
     return ResponseError("server_error", error.message)

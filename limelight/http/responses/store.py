@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 
-from limelight.errors import InvalidRequest, ResponseNotFound
+from limelight.errors import InvalidRequest, RequestCancelled, ResponseNotFound
+from limelight.http.frame_log import FrameLog
 from limelight.http.protocol.responses.items import REFERENCE, Item
 from limelight.http.protocol.responses.objects import ResponseObject
 from limelight.http.responses.run import ResponseRun
@@ -101,6 +102,13 @@ class ResponseStore:
             shelf.num_bytes += stored.num_bytes - num_bytes
             self.shrink()
 
+    def resize(self, stored: StoredResponse, num_bytes: int) -> None:
+        """Its events take `num_bytes` more, or less."""
+        if stored.num_holders:
+            self._shelves[stored.owner].num_bytes += num_bytes
+            if num_bytes > 0:
+                self.shrink()
+
     def get(self, owner: str, response_id: str, param: str | None = None) -> StoredResponse:
         """The response with this id.
 
@@ -121,7 +129,7 @@ class ResponseStore:
         return stored
 
     def delete(self, owner: str, response_id: str) -> StoredResponse:
-        """Forget the response with this id.
+        """Forget the response with this id, and abort it if it is running.
 
         Raises:
             ResponseNotFound: as `get`.
@@ -142,12 +150,19 @@ class ResponseStore:
         )
 
     def shrink(self) -> None:
-        """Let go of what is too old or too much; what is still running stays."""
+        """Let go of what is too old or too much. What is running stays, but may lose its oldest events."""
         self._expire()
-        while (shelf := self._heaviest(lambda shelf: len(shelf.responses))) and len(self) > self._max_responses:
+        while len(self) > self._max_responses and (shelf := self._heaviest(lambda shelf: len(shelf.responses))):
             self._remove(next(_ended(shelf)))
-        while (shelf := self._heaviest(lambda shelf: shelf.num_bytes)) and self.num_bytes > self._max_bytes:
+        while self.num_bytes > self._max_bytes and (shelf := self._heaviest(lambda shelf: shelf.num_bytes)):
             self._remove(next(_ended(shelf)))
+        if self.num_bytes > self._max_bytes and (logs := self._logs()):
+            largest = max(logs, key=lambda log: log.num_bytes)
+            largest.drop_oldest(largest.num_bytes // 8)
+
+    def _logs(self) -> list[FrameLog]:
+        stored = (stored for shelf in self._shelves.values() for stored in shelf.responses.values())
+        return [one.recording.log for one in stored if one.recording is not None]
 
     def _meant(self, owner: str, item_id: str, where: str) -> Item:
         self._expire()
@@ -171,6 +186,9 @@ class ResponseStore:
                 self._remove(stored)
 
     def _remove(self, stored: StoredResponse) -> None:
+        if stored.recording is not None:
+            stored.recording.log.drop_all()
+            stored.recording.cancel(RequestCancelled("The response was deleted"))
         shelf = self._shelves[stored.owner]
         del shelf.responses[stored.id]
         for item_id in stored.item_ids:

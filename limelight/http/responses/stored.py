@@ -6,6 +6,7 @@ import msgspec
 
 from limelight.http.protocol.responses.items import Item
 from limelight.http.protocol.responses.objects import FINAL, ResponseObject
+from limelight.http.recording import Recording
 from limelight.http.responses.run import ResponseRun
 
 OVERHEAD_BYTES = 1024
@@ -30,11 +31,23 @@ class StoredResponse:
         created_at: on the store's clock.
         input_json: the items that came with the request, references resolved.
         run: the response in the making; None once it has ended.
+        recording: what makes it and keeps its events, if it runs in the background.
         item_ids: of its input and, when it has ended, of its output.
         num_holders: how many of the store and of later responses hold on to it.
     """
 
-    __slots__ = ("_json", "created_at", "id", "input_json", "item_ids", "num_holders", "owner", "parent", "run")
+    __slots__ = (
+        "_json",
+        "created_at",
+        "id",
+        "input_json",
+        "item_ids",
+        "num_holders",
+        "owner",
+        "parent",
+        "recording",
+        "run",
+    )
 
     def __init__(
         self,
@@ -52,6 +65,7 @@ class StoredResponse:
         self.input_json = msgspec.json.encode(items)
         self.num_holders = 0
         self.run = run
+        self.recording: Recording | None = None
         self.item_ids = [item.id for item in items]
         self._json = b""
         if run is None:

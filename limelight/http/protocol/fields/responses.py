@@ -14,7 +14,7 @@ RESPONSES_FIELDS: Mapping[str, Field] = {
     "instructions": works("a system message before everything else; not carried over by previous_response_id"),
     "previous_response_id": works("continues a stored response"),
     "stream": works(),
-    "background": refused("stream the response, or wait for it", False),
+    "background": works("answers at once and goes on by itself; needs store"),
     "store": works("on unless false: kept in memory, bounded by number, bytes and age"),
     "metadata": works("up to 16 pairs; comes back with the answer"),
     "include": works("message.output_text.logprobs; what it names besides is refused"),

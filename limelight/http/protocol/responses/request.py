@@ -82,6 +82,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     stream: bool | None = None
     stream_options: ResponsesStreamOptions | None = None
+    background: bool | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
     include: list[str] | None = None

@@ -17,6 +17,7 @@ from limelight.http.completions import completions_route
 from limelight.http.errors import exception_handlers
 from limelight.http.health import health_routes
 from limelight.http.model_list import model_routes
+from limelight.http.openapi.routes import documentation_routes
 from limelight.http.page import page_routes
 from limelight.http.request_id import add_request_id
 from limelight.http.responses.routes import response_routes
@@ -80,6 +81,7 @@ def _routers(serving: Serving) -> list[Router]:
                 *token_routes(serving),
                 *adapter_routes(serving),
                 *health_routes(serving),
+                *documentation_routes(),
                 *page_routes(),
             ],
         )

@@ -16,7 +16,7 @@ _MEDIA_TYPES = {
     "js": "text/javascript",
     "svg": "image/svg+xml",
 }
-_HEADERS = {
+PAGE_HEADERS = {
     "cache-control": "no-cache",
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -56,4 +56,4 @@ def _path_as_sent(request: Request[Any, Any, Any]) -> str:
 
 def _file(name: str, files: dict[str, bytes]) -> Response[Any]:
     media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
-    return Response(files[name], media_type=media_type, headers=_HEADERS)
+    return Response(files[name], media_type=media_type, headers=PAGE_HEADERS)

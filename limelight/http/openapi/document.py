@@ -37,7 +37,7 @@ def openapi_document() -> Json:
             _describe(components[schema_of[repr(shape.body)]["$ref"].rpartition("/")[2]], rows[path])
     paths: Json = {}
     for (method, path), shape in SHAPES.items():
-        operations = paths.setdefault(_PARAMETER.sub(r"{\g<name>}", path), {})
+        operations = paths.setdefault(_plain(path), {})
         operations[method.lower()] = _operation(method, path, shape, schema_of)
     return {
         "openapi": "3.1.0",
@@ -58,6 +58,11 @@ def _types() -> list[Any]:
     """Every type of every shape, once."""
     every = (kind for shape in SHAPES.values() for kind in _kinds(shape))
     return list({repr(kind): kind for kind in every if kind is not None}.values())
+
+
+def _plain(path: str) -> str:
+    """A path of Litestar's as OpenAPI writes it."""
+    return _PARAMETER.sub(r"{\g<name>}", path)
 
 
 def _kinds(shape: Shape) -> tuple[Any, ...]:
@@ -90,7 +95,7 @@ def _operation(method: str, path: str, shape: Shape, schema_of: Json) -> Json:
     ]
     operation: Json = {
         "summary": shape.summary,
-        "operationId": re.sub(r"\W+", "_", f"{method.lower()}{_PARAMETER.sub('', path)}").strip("_"),
+        "operationId": re.sub(r"\W+", "_", method.lower() + _plain(path)).strip("_"),
         "parameters": parameters,
         "security": [] if shape.public else [{}, {"key": []}],
         "responses": {str(shape.status): _answer(shape, schema_of)} | _errors(shape, schema_of),

@@ -85,6 +85,9 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
         event=dict[str, Any],
         parameters={"stream": bool, "starting_after": int},
     ),
+    ("POST", "/v1/responses/{response_id:str}/cancel"): Shape(
+        summary="End a response in the background", answer=ResponseObject
+    ),
     ("DELETE", "/v1/responses/{response_id:str}"): Shape(summary="Forget a stored response", answer=DeletedResponse),
     ("GET", "/v1/responses/{response_id:str}/input_items"): Shape(
         summary="What a stored response was asked",

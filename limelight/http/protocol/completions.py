@@ -72,6 +72,11 @@ def completion_sampling(completion: CompletionRequest, defaults: SamplingParams)
             "max_tokens is 0, must be at least 1; 0 scores the prompt, with echo and logprobs, or with prompt_logprobs",
             param="max_tokens",
         )
+    if completion.echo and completion.truncate_prompt_tokens is not None:
+        raise InvalidRequest(
+            "echo gives the whole prompt back, so it cannot be cut; drop echo or truncate_prompt_tokens",
+            param="truncate_prompt_tokens",
+        )
     return sampling_params(
         completion,
         defaults,

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 NUM_COMPILE_THREADS = 2
 NUM_MASK_THREADS = 4
 MAX_COMPILE_SECONDS = 10.0
-MAX_MASK_SECONDS = 2.0
+MAX_MASK_SECONDS = 1.0
 
 
 class ConstraintsActor:

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 MAX_REASON_CHARACTERS = 300
+MAX_ITEMS_IN_ROW = 10_000
+"""Ways on at one place, about four for each property that may come next; a row of so many takes 50 ms."""
 MAX_LEXER_STATES = 50_000
 """About 2 kB each."""
 UNSATISFIABLE = "no text has this form"
-_FUTILE_STOPS = ("NoExtension", "NoExtensionBias")
+_FUTILE = "NoExtension"
+"""How llguidance's error begins where no token may follow."""
 
 
 class GrammarTokenizer:
@@ -44,7 +47,9 @@ class Grammar:
     def __init__(self, source: str, tokenizer: GrammarTokenizer) -> None:
         from llguidance import LLMatcher, LLParserLimits
 
-        limits = LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
+        limits = LLParserLimits(
+            max_items_in_row=MAX_ITEMS_IN_ROW, max_lexer_states=MAX_LEXER_STATES, verbose_errors=False
+        )
         self._vocab_size = tokenizer.vocab_size
         self._native = LLMatcher(tokenizer.native, source, log_level=0, limits=limits)
         if self._native.is_error():
@@ -52,21 +57,21 @@ class Grammar:
         warnings = self._native.get_grammar_warnings()
         if warnings:
             raise InvalidRequest(reason(warnings[0]))
-        self._check_first_token()
+        self._check_beginning()
 
     def begin(self) -> "Matcher":
         """A matcher at the beginning."""
         return Matcher(self._native.deep_copy(), self._vocab_size)
 
-    def _check_first_token(self) -> None:
-        first = self._native.deep_copy()
-        nothing = not any(first.compute_bitmask())
-        if first.stop_reason() in _FUTILE_STOPS and not first.is_accepting():
-            raise InvalidRequest(UNSATISFIABLE)
-        if first.is_error():
-            raise InvalidRequest(reason(first.get_error()))
-        if nothing:
-            raise InvalidRequest(UNSATISFIABLE)
+    def _check_beginning(self) -> None:
+        """Most of what is too complex shows with the first token, the brace of a large object, say."""
+        trial = self._native.deep_copy()
+        mask = unpacked(trial.compute_bitmask(), self._vocab_size)
+        if not trial.is_error() and not trial.is_stopped():
+            trial.consume_token(int(mask.argmax()))
+        if trial.is_error():
+            error = trial.get_error()
+            raise InvalidRequest(UNSATISFIABLE if error.startswith(_FUTILE) else reason(error))
 
 
 class Matcher:

@@ -46,8 +46,10 @@ class Marks:
         )
 
     def beginning(self, seen: bytes) -> TokenIds:
-        """Tokens that go on with the start mark, of which `seen` is there."""
-        return self._table.within(self.start[len(seen) :])
+        """Tokens that go on with the start mark, of which `seen` is there; they may begin the reasoning as well."""
+        rest = self.start[len(seen) :]
+        beyond = [id_ for id_ in self._table.beginning_with(rest) if self.end.word not in self._table.tokens[id_]]
+        return np.concatenate([self._table.within(rest), np.array(beyond, np.int64)])
 
     def ending(self, matched: int) -> tuple[int, ...]:
         """Tokens that write the rest of the end mark, of which `matched` bytes are there."""

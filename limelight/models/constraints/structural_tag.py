@@ -90,16 +90,17 @@ class _Writer:
             raise InvalidRequest(f"the formats are nested too deep; at most {MAX_NESTING} levels are allowed")
         body = write(layout)
         self._nesting -= 1
-        return self._add(f"r{len(self._rules)}", body)
+        return self._add("r", body)
 
-    def _add(self, name: str, body: str) -> str:
+    def _add(self, prefix: str, body: str, attributes: str = "") -> str:
         if len(self._rules) >= MAX_PARTS:
             raise InvalidRequest(f"the structural tag has too many formats; at most {MAX_PARTS} are allowed")
-        self._rules.append(f"{name}: {body}")
-        return name.partition("[")[0]
+        name = f"{prefix}{len(self._rules)}"
+        self._rules.append(f"{name}{attributes}: {body}")
+        return name
 
     def _terminal(self, body: str) -> str:
-        return self._add(f"T{len(self._rules)}", body)
+        return self._add("T", body)
 
     def _literals(self, text: str) -> str:
         pieces = self._split.split(text) if self._split is not None else [text]
@@ -137,7 +138,7 @@ class _Writer:
         if text.encode() in self._special:
             return f"{self._terminal(_ANY_TEXT)} {self._literals(text)}"
         any_text = self._terminal(_ANY_TEXT)
-        return self._add(f"u{len(self._rules)}[lazy]", f"{any_text} {literal(text)}")
+        return self._add("u", f"{any_text} {literal(text)}", "[lazy]")
 
     def _triggered_tags(self, layout: dict[str, Any]) -> str:
         triggers = _strings(layout, "triggers")
@@ -155,7 +156,7 @@ class _Writer:
         for trigger in dict.fromkeys(trigger for trigger, _ in opened):
             inside = " | ".join(body for used, body in opened if used == trigger)
             alternatives.append(f"{self._text_up_to(trigger)} ({inside})")
-        tag_rule = self._add(f"r{len(self._rules)}", " | ".join(alternatives))
+        tag_rule = self._add("r", " | ".join(alternatives))
         repeated = _repeated(layout, tag_rule, "")
         return repeated if layout.get("stop_after_first") else f"{repeated} {self._terminal(_ANY_TEXT)}"
 
@@ -163,7 +164,7 @@ class _Writer:
         tags = [{**_object(tag, "tags"), "type": "tag"} for tag in _list(layout, "tags")]
         if not tags:
             raise InvalidRequest("tags_with_separator has no tags")
-        one = self._add(f"r{len(self._rules)}", " | ".join([self._rule(tag) for tag in tags]))
+        one = self._add("r", " | ".join([self._rule(tag) for tag in tags]))
         return _repeated(layout, one, self._literals(_text(layout, "separator")))
 
 

@@ -36,6 +36,9 @@ from limelight.telemetry.statistics import EngineStatistics
 
 logger = logging.getLogger(__name__)
 
+SECONDS_OF_A_LONG_LOAD = 5.0
+"""After so long, grammars are prepared, too, which takes some tenths of a second; else with the first one."""
+
 
 class EngineState(enum.StrEnum):
     """Where an engine is in its life."""
@@ -214,9 +217,11 @@ class ActorSystem:
             try:
                 model = None
                 with loading:
+                    began = asyncio.get_running_loop().time()
                     model = await runner.load(partial(self._load_all, adapters))
+                    seconds = asyncio.get_running_loop().time() - began
                 if model is not None:
-                    await self._serve(model, runner, adapters, scheduler_inbox, started)
+                    await self._serve(model, seconds, runner, adapters, scheduler_inbox, started)
             finally:
                 with anyio.CancelScope(shield=True):
                     await runner.close()
@@ -233,6 +238,7 @@ class ActorSystem:
     async def _serve(
         self,
         model: LoadedModel,
+        load_seconds: float,
         runner: ModelRunner,
         adapters: Adapters,
         scheduler_inbox: Channel[ToScheduler],
@@ -267,6 +273,8 @@ class ActorSystem:
             scheduler_inbox.sender,
         )
         try:
+            if load_seconds >= SECONDS_OF_A_LONG_LOAD:
+                await constraints.prepare()
             async with anyio.create_task_group() as group:
                 for actor in (runner, scheduler, tokenizer, constraints):
                     group.start_soon(supervise, actor, self._died, self._end)

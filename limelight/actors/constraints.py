@@ -6,6 +6,7 @@ limit, after which the request has failed, while its thread comes back when it i
 """
 
 import asyncio
+import contextlib
 import logging
 
 from limelight.actors.channel import Channel, Sender
@@ -70,6 +71,11 @@ class ConstraintsActor:
         except BaseException:
             self._compile_threads.end()
             raise
+
+    async def prepare(self) -> None:
+        """Let the first grammar not wait for what all of them need. If they cannot work, whoever asks for one hears."""
+        with contextlib.suppress(InvalidRequest):
+            await self._compile_threads.call(self._compiler.prepare)
 
     async def run(self) -> None:
         """Hand every message to the threads, until cancelled."""

@@ -18,6 +18,7 @@ MAX_ITEMS_IN_ROW = 10_000
 MAX_LEXER_STATES = 50_000
 """About 2 kB each."""
 UNSATISFIABLE = "no text has this form"
+_ONE_OF_ADVICE = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
 _FUTILE = "NoExtension"
 """How llguidance's error begins where no token may follow."""
 
@@ -133,4 +134,5 @@ def reason(message: str) -> str:
     lines = [line.strip() for line in message.splitlines()]
     errors = [line.removeprefix("error:").strip() for line in lines if line.startswith("error:")]
     kept = errors[0] if errors else next((line for line in lines if line), "unknown reason")
+    kept = kept.replace(_ONE_OF_ADVICE, "write anyOf, or alternatives that a const or a type tells apart")
     return kept if len(kept) <= MAX_REASON_CHARACTERS else f"{kept[:MAX_REASON_CHARACTERS]}..."

@@ -13,6 +13,8 @@ from limelight.models.constraints.json_schema import checked_schema
 MAX_GRAMMAR_CHARACTERS = 128 * 1024
 MAX_GRAMMAR_LEVELS = 1000
 """Rules and brackets: compiling goes down through them, on a stack of a thread."""
+MAX_GBNF_BRACKETS = 100
+"""Read by recursion in Python."""
 _BRACKETS = "([{"
 _LARK_START = re.compile(r"start[ \t]{0,8}:(?!:=)")
 
@@ -83,10 +85,10 @@ def _is_lark(text: str) -> bool:
 def _from_gbnf(text: str) -> str:
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
+    if text.count("(") > MAX_GBNF_BRACKETS:
+        raise InvalidRequest(f"the grammar has more than {MAX_GBNF_BRACKETS} brackets; write it in Lark")
     try:
         return gbnf_to_lark(text)
-    except RecursionError as error:
-        raise InvalidRequest("the grammar is nested too deep") from error
     except Exception as error:  # the converter raises plain Exception for what it cannot read
         raise InvalidRequest(
             f"the grammar is neither Lark (it has no rule `start:`) nor GBNF: {error!s:.200}"

@@ -168,7 +168,10 @@ def test_long_chains_of_references_are_refused_before_they_exhaust_the_stack(lin
 
 
 def test_properties_that_are_called_like_keywords_stay_properties():
-    schema = {"properties": {"properties": {"type": "integer"}, "multipleOf": {"type": "null"}}, "required": ["properties"]}
+    schema = {
+        "properties": {"properties": {"type": "integer"}, "multipleOf": {"type": "null"}},
+        "required": ["properties"],
+    }
     constraint = form(json=schema, disable_additional_properties=True, disable_any_whitespace=True)
     assert takes(constraint, '{"properties":1,"multipleOf":null}')
     assert END in allowed(constraint)
@@ -184,7 +187,12 @@ def layout(**format_):
     return json.dumps({"type": "structural_tag", "format": format_})
 
 
-CALL = {"type": "tag", "begin": "<call>", "content": {"type": "json_schema", "json_schema": {"type": "boolean"}}, "end": "</call>"}
+CALL = {
+    "type": "tag",
+    "begin": "<call>",
+    "content": {"type": "json_schema", "json_schema": {"type": "boolean"}},
+    "end": "</call>",
+}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +204,11 @@ CALL = {"type": "tag", "begin": "<call>", "content": {"type": "json_schema", "js
         (layout(type="regex", pattern="a/b*"), "a/bb", "c"),
         (layout(type="grammar", grammar='root ::= "a" [0-9]'), "a7", "ab"),
         (layout(**CALL), "<call>true</call>", "<call>12"),
-        (layout(type="sequence", elements=[{"type": "regex", "pattern": "a*"}, CALL]), "aa<call>true</call>", "</call>"),
+        (
+            layout(type="sequence", elements=[{"type": "regex", "pattern": "a*"}, CALL]),
+            "aa<call>true</call>",
+            "</call>",
+        ),
         (layout(type="or", elements=[{"type": "const_string", "value": "no"}, CALL]), "<call>false</call>", "x"),
         (layout(type="triggered_tags", triggers=["<call>"], tags=[CALL]), "so: <call>true</call> and", "<call>12"),
         (

@@ -1,4 +1,4 @@
-"""A bad word never occurs in the text, however it is cut into tokens, and nothing but what completes one is forbidden."""
+"""A bad word never occurs in the text, however it is cut into tokens, and only what completes one is forbidden."""
 
 import random
 

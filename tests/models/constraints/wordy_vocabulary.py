@@ -10,7 +10,23 @@ from limelight.models.constraints.token_table import TokenTable, unpacked
 from limelight.parsing.reasoning import Opening
 
 PIECES = [
-    *(b"the", b" the", b"ab", b"abc", b"bc", b"cab", b"aa", b"<th", b"think", b"</", b">", b">\n", b">{", b"\n\n", b"</think"),
+    *(
+        b"the",
+        b" the",
+        b"ab",
+        b"abc",
+        b"bc",
+        b"cab",
+        b"aa",
+        b"<th",
+        b"think",
+        b"</",
+        b">",
+        b">\n",
+        b">{",
+        b"\n\n",
+        b"</think",
+    ),
     *(b'{"', b'":', b'"}', b"true", b"false", b"null", b" a", b"\xc3\xa9t", b"\xf0\x9f", b"12", b"345", b'", "'),
 ]
 END, START, OPEN, CLOSE = 256 + len(PIECES), 257 + len(PIECES), 258 + len(PIECES), 259 + len(PIECES)

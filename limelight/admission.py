@@ -36,7 +36,7 @@ def check_readable(request: GenerationRequest, unreadable: str | None) -> None:
     if unreadable is None:
         return
     if request.pooling is not None:
-        raise UnsupportedField(f"this model gives no embeddings: {unreadable}", param="model")
+        raise UnsupportedField(f"this model makes no embeddings: {unreadable}", param="model")
     if request.sampling.prompt_logprobs is not None:
         raise UnsupportedField(
             f"this model gives no log-probabilities of the prompt: {unreadable}", param="prompt_logprobs"

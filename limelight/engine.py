@@ -1,4 +1,4 @@
-"""The Python API: an engine and its four verbs. What runs behind them is wired in `actor_system.py`."""
+"""The Python API: an engine and its verbs. What runs behind them is wired in `actor_system.py`."""
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -7,12 +7,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+import msgspec
+
 from limelight.actor_system import ActorSystem
 from limelight.actor_system import BackgroundTask as BackgroundTask
 from limelight.actor_system import EngineState as EngineState
 from limelight.admission import check_ids
 from limelight.config import EngineConfig, EngineOptions
-from limelight.errors import ConfigError, EngineFailed, EngineNotRunning
+from limelight.embeddings import Embedding, EmbeddingSettings
+from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, UnsupportedField
 from limelight.generation import (
     ChatPrompt,
     Generation,
@@ -233,7 +236,7 @@ class Engine:
         """The adapters that requests can name, in the order of loading; raises as `model`."""
         return self._system.parts.adapters.described()
 
-    # ---- the four verbs
+    # ---- the verbs
 
     async def generate(
         self,
@@ -333,9 +336,51 @@ class Engine:
         )
         return self.open(self._request(prompt, sampling, request_id, priority, cache_salt, adapter))
 
+    async def embed(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        dimensions: int | None = None,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        adapter: str | None = None,
+    ) -> Embedding:
+        """The vector of a text or of token ids: pooled and scaled as the model's folder says (`models/pooling.py`).
+
+        Args:
+            dimensions: keep the first so many numbers; None: all.
+
+        Raises:
+            UnsupportedField: this model makes no embeddings.
+            InvalidRequest: the prompt is empty or too long, or `dimensions` is more than the model has.
+            LimelightError: as `generate`.
+        """
+        settings = self.embedding_settings
+        settings.check(dimensions)
+        parsed = TextPrompt(prompt) if isinstance(prompt, str) else TokensPrompt(tuple(prompt))
+        request = self._request(parsed, SamplingParams(), request_id, priority, cache_salt, adapter)
+        async with self.open(msgspec.structs.replace(request, pooling=settings.pooling)) as running:
+            generation = await running.result()
+        assert generation.pooled is not None, "it was asked for"
+        return Embedding(settings.vector(generation.pooled, dimensions), generation.usage)
+
+    @property
+    def embedding_settings(self) -> EmbeddingSettings:
+        """How the model makes embeddings.
+
+        Raises:
+            UnsupportedField: it makes none.
+            EngineNotRunning, EngineFailed: as `model`.
+        """
+        settings = self.model.embedding
+        if settings is None:
+            raise UnsupportedField("this model makes no embeddings", param="model")
+        return settings
+
     @asynccontextmanager
     async def open(self, request: GenerationRequest) -> AsyncIterator[Stream]:
-        """Admit a request and hold it: the verb below the other four.
+        """Admit a request and hold it: the verb below the others.
 
         Raises:
             InvalidRequest: a value can never work with this model, or the id is in use.

@@ -377,6 +377,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         prompt: the prompt's text after the chat template, or None for a token-id prompt.
         prompt_logprobs: one entry per prompt token, None for the first; None unless asked for.
+        pooled: the vector that `GenerationRequest.pooling` asks for, as the model gave it; None unless asked for.
         prompt_token_offsets: start and end of every prompt token in `prompt`, in characters; None unless asked for, and
             for a prompt of token ids.
     """
@@ -387,6 +388,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[Completion, ...]
     usage: Usage
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    pooled: tuple[float, ...] | None = None
     prompt_token_offsets: tuple[tuple[int, int], ...] | None = None
 
     @property

@@ -108,5 +108,6 @@ class Stream:
             outputs=self._actor.log.completions(),
             usage=self._actor.usage,
             prompt_logprobs=self._actor.prompt_logprobs,
+            pooled=self._actor.pooled,
             prompt_token_offsets=self.prompt_token_offsets,
         )

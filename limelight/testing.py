@@ -13,6 +13,7 @@ from typing import Unpack
 import msgspec
 
 from limelight.config import EngineConfig, EngineOptions
+from limelight.embeddings import EmbeddingSettings
 from limelight.engine import Engine, ModelLoader, Report
 from limelight.errors import CheckpointError, InvalidRequest
 from limelight.generation import ChatPrompt, Pooling
@@ -381,6 +382,7 @@ def scripted_model(
             executor=executor,
             adapters=executor.adapters,
             capacity=capacity,
+            embedding=EmbeddingSettings(num_dimensions=HIDDEN_SIZE),
             eos_token_ids=frozenset({END}),
         )
 

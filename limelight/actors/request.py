@@ -28,6 +28,7 @@ from limelight.actors.messages import (
 )
 from limelight.actors.pacing import Pacer
 from limelight.actors.token_logprobs import prompt_logprobs
+from limelight.embeddings import pooled_states
 from limelight.errors import ContextLengthExceeded, LimelightError, RequestCancelled
 from limelight.generation import ChatPrompt, GenerationRequest, TokenLogprob, Usage
 from limelight.models.constraints.compiling import needs_constraints
@@ -53,8 +54,7 @@ class RequestActor:
     Attributes:
         log: what clients read.
         adapter: as given.
-        prompt_logprobs, hidden: what was asked for of the prompt, before the first delta; None unless asked for.
-            `hidden` is float32 [hidden size] of one chunk of the prompt after the other.
+        prompt_logprobs, pooled: what was asked for of the prompt, before the first delta; None unless asked for.
         prompt_token_ids, prompt_text, prompt_token_offsets: known once the prompt is encoded; the last one (start and
             end of its tokens in its text) only if it was asked for.
     """
@@ -75,7 +75,7 @@ class RequestActor:
         self.prompt_token_ids: tuple[int, ...] = ()
         self.prompt_text: str | None = None
         self.prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
-        self.hidden: tuple[bytes, ...] | None = None
+        self.pooled: tuple[float, ...] | None = None
         self.prompt_token_offsets: tuple[tuple[int, int], ...] | None = None
         self._model = model
         self._tokenizer = tokenizer
@@ -236,8 +236,8 @@ class RequestActor:
         """The messages that may be acted on now: those of other choices wait for the scores, which come with the first
         of choice 0.
         """
-        if generated.hidden is not None:
-            self.hidden = generated.hidden
+        if generated.hidden is not None and self.request.pooling is not None:
+            self.pooled = pooled_states(generated.hidden, self.request.pooling, len(self.prompt_token_ids))
         if generated.scores is not None:
             entries = prompt_logprobs(self._model.vocabulary, self.prompt_token_ids, generated.scores)
             self.prompt_logprobs = tuple([entry async for entry in entries])

@@ -14,6 +14,7 @@ from limelight.http.auth import Authenticator, Gate
 from limelight.http.capabilities import capabilities_route
 from limelight.http.chat import chat_route
 from limelight.http.completions import completions_route
+from limelight.http.embeddings import embeddings_route
 from limelight.http.errors import exception_handlers
 from limelight.http.health import health_routes
 from limelight.http.model_list import model_routes
@@ -73,6 +74,7 @@ def _routers(serving: Serving) -> list[Router]:
             route_handlers=[
                 chat_route(serving),
                 completions_route(serving),
+                embeddings_route(serving),
                 *message_routes(serving),
                 *stream_routes(serving),
                 *response_routes(serving, store),

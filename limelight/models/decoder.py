@@ -56,6 +56,7 @@ class Decoder:
 
     Attributes:
         adaptable: the projections that adapters can change; a head that is the embedding's table is none of them.
+        hidden_size: numbers of a hidden state.
         unreadable: None: its rows can be read behind the layers.
     """
 
@@ -77,6 +78,7 @@ class Decoder:
         """
         self._kernels = kernels
         self._spec = spec
+        self.hidden_size = spec.hidden_size
         self._rope = self._tables(spec.rope, num_positions)
         self._local_rope = None if spec.local_rope is None else self._tables(spec.local_rope, num_positions)
         build_layer = family_of(spec.architecture).build_layer

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from limelight.embeddings import EmbeddingSettings
 from limelight.generation import ChatPrompt, SamplingParams
 from limelight.parsing.answer_format import AnswerFormat
 from limelight.progress import Report
@@ -113,6 +114,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         memory_plan: lines for people: weights, KV pool, tokens, concurrency at given lengths.
         adapters: loads LoRA adapters; None for a model that takes none.
         answer_format: how it marks reasoning and writes tool calls.
+        embedding: how it makes embeddings; None: it makes none.
         unreadable: why scores and hidden states of a prompt cannot be had; None: they can.
         overlaps_steps: steps run while the host does other things, so that two of them belong in flight.
     """
@@ -127,5 +129,6 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     memory_plan: str = ""
     adapters: AdapterLoader | None = None
     answer_format: AnswerFormat = AnswerFormat()
+    embedding: EmbeddingSettings | None = None
     unreadable: str | None = None
     overlaps_steps: bool = False

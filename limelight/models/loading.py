@@ -34,6 +34,7 @@ from limelight.models.memory_plan import (
     MemoryPlan,
     plan_memory,
 )
+from limelight.models.pooling import embedding_settings
 from limelight.models.precision import Precision, choose_precision, precision_note
 from limelight.models.recorded_step_executor import RecordedStepExecutor, most_sampled, step_limits
 from limelight.models.source import AdaptableModel, Source, open_source
@@ -91,6 +92,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         memory_plan=ready.plan.table(),
         answer_format=find_answer_format(config, chat_format.sources, chat_format.variables, vocabulary),
         adapters=adapters if model.adaptable else None,
+        embedding=embedding_settings(path, model.hidden_size),
         unreadable=model.unreadable,
         overlaps_steps=kernels.device != "cpu",
     )

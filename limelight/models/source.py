@@ -29,10 +29,12 @@ class AdaptableModel(Model, Protocol):
 
     Attributes:
         adaptable: the projections that adapters can change.
+        hidden_size: numbers of a hidden state behind the final norm.
         unreadable: why its rows cannot be read behind the layers, for scores and hidden states; None: they can.
     """
 
     adaptable: tuple[ProjectionShape, ...]
+    hidden_size: int
     unreadable: str | None
 
 

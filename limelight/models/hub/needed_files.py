@@ -14,8 +14,11 @@ from limelight.models.lora import adapter_config
 from limelight.models.safetensors.checkpoint import INDEX, SINGLE
 from limelight.models.wording import listed
 
-TEXT = re.compile(r"[^/]+\.(json|jinja)|tokenizer\.model|merges\.txt|vocab\.txt|additional_chat_templates/[^/]+\.jinja")
-"""Configuration, tokenizer and chat templates; of folders, only the one with further templates."""
+TEXT = re.compile(
+    r"[^/]+\.(json|jinja)|tokenizer\.model|merges\.txt|vocab\.txt|1_Pooling/config\.json|additional_chat_templates/[^/]+\.jinja"
+)
+"""Configuration, tokenizer and chat templates; of folders, only the ones with further templates and with what
+sentence-transformers says about pooling."""
 MAX_TEXT_BYTES = 256 * 2**20
 """Far above any tokenizer. A larger JSON file is a data set, a log, or an attack."""
 MAX_TEXTS = 256

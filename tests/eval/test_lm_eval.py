@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import anyio.to_thread
@@ -17,8 +18,11 @@ from limelight.http import create_app
 from tests.http.wire import running_server
 from tests.models.tiny_models import save_byte_tokenizer
 
-pytest.importorskip("lm_eval", reason="the extra `eval` is not installed")
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("lm_eval") is None, reason="the extra `eval` is not installed (make test does)"),
+]
 
 QUESTIONS = [
     ("The lime is", [" green", " made of stone", " a kind of light"]),

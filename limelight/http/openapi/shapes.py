@@ -25,6 +25,7 @@ from limelight.http.protocol.anthropic.answer import (
 from limelight.http.protocol.anthropic.request import CountTokensRequest, MessagesRequest
 from limelight.http.protocol.chat import ChatChunk, ChatCompletion, ChatRequest
 from limelight.http.protocol.completions import CompletionRequest, TextCompletion
+from limelight.http.protocol.embeddings import EmbeddingList, EmbeddingRequest
 from limelight.http.protocol.responses.objects import DeletedResponse, InputItemList, ResponseObject
 from limelight.http.protocol.responses.request import ResponsesRequest
 from limelight.http.protocol.tokens import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
@@ -73,6 +74,7 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
         answer=TextCompletion,
         event=TextCompletion,
     ),
+    ("POST", "/v1/embeddings"): Shape(summary="A vector for each text", body=EmbeddingRequest, answer=EmbeddingList),
     ("POST", "/v1/responses"): Shape(
         summary="An answer to items, stored unless the request says otherwise",
         body=ResponsesRequest,

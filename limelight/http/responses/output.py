@@ -62,7 +62,8 @@ class Output:
 
     def _text(self, text: str, logprobs: tuple[TokenLogprob, ...] | None) -> Iterator[Event]:
         if not text and not isinstance(self._open, OpenMessage):
-            self._early_logprobs += _entries(logprobs)
+            if not self.items:  # else they belong to what stands around the items
+                self._early_logprobs += _entries(logprobs)
             return
         message = self._open
         if not isinstance(message, OpenMessage):

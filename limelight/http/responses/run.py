@@ -1,13 +1,14 @@
 """One response in the making: what it is now, and the events of how it got there."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 
 import msgspec
 
 from limelight.errors import Overloaded
-from limelight.generation import Completion, Delta, FinishReason, Generation, Usage
-from limelight.http.conversation import AnswerReader
+from limelight.generation import Delta, FinishReason, Generation, Usage
+from limelight.http.conversation import AnswerPart, AnswerReader
 from limelight.http.errors import ErrorObject
 from limelight.http.protocol.responses.events import TERMINAL, Event, ResponseEvent
 from limelight.http.protocol.responses.objects import (
@@ -17,6 +18,7 @@ from limelight.http.protocol.responses.objects import (
     response_usage,
 )
 from limelight.http.responses.output import Output
+from limelight.parsing.parts import TextPart
 
 CANCELLED = "request_cancelled"
 """`code` of the error that ends a response which its owner cancelled."""
@@ -53,8 +55,9 @@ class ResponseRun:
     def feed(self, delta: Delta) -> Iterator[Event]:
         """Events for what the model has said."""
         yield from self._begin()
-        for part in self._reader.feed(delta):
-            yield from self._output.take(part)
+        for piece in _apart(delta):
+            for part in _own_logprobs(self._reader.feed(piece)):
+                yield from self._output.take(part)
         self._finish_reason = delta.finish_reason or self._finish_reason
         self._usage = delta.usage or self._usage
 
@@ -95,24 +98,44 @@ class ResponseRun:
 
 def whole_response(run: ResponseRun, generation: Generation) -> ResponseObject:
     """The response to a finished generation."""
-    for _ in run.feed(_delta(generation.outputs[0], generation.usage)):
-        pass
-    for _ in run.finish():
-        pass
-    return run.response
-
-
-def _delta(output: Completion, usage: Usage) -> Delta:
-    return Delta(
-        index=output.index,
-        reasoning=output.reasoning,
+    output, usage = generation.outputs[0], generation.usage
+    reasoning = Delta(reasoning=output.reasoning)
+    answer = Delta(
         text=output.text,
         token_ids=output.token_ids,
-        logprobs=output.logprobs,
+        logprobs=None if output.logprobs is None else output.logprobs[usage.reasoning_tokens :],
         finish_reason=output.finish_reason,
         stop_reason=output.stop_reason,
         usage=usage,
     )
+    for _ in chain(run.feed(reasoning), run.feed(answer), run.finish()):
+        pass
+    return run.response
+
+
+def _apart(delta: Delta) -> Iterator[Delta]:
+    """The reasoning of `delta`, and then its text with the log-probabilities of this text alone."""
+    if not (delta.reasoning and delta.text and delta.logprobs):
+        yield delta
+        return
+    text, entries = delta.text.encode(), delta.logprobs
+    places = range(len(entries))
+    start = next((at for at in places if b"".join(one.bytes for one in entries[at:]).startswith(text)), 0)
+    yield Delta(reasoning=delta.reasoning)
+    yield msgspec.structs.replace(delta, reasoning="", logprobs=entries[start:])
+
+
+def _own_logprobs(parts: Sequence[AnswerPart]) -> Iterator[AnswerPart]:
+    """The parts; a text before others keeps the log-probabilities of its own tokens, and not of those that follow."""
+    for part in parts[:-1]:
+        if isinstance(part.part, TextPart) and part.logprobs:
+            left = len(part.part.text.encode())
+            ends = accumulate(len(entry.bytes) for entry in part.logprobs)
+            number = sum(end - len(entry.bytes) < left for end, entry in zip(ends, part.logprobs, strict=True))
+            yield AnswerPart(part.part, part.logprobs[:number])
+        else:
+            yield part
+    yield from parts[-1:]
 
 
 def _response_error(error: ErrorObject) -> ResponseError:

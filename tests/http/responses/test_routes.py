@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from limelight.http import HttpSettings
+from limelight.parsing.answer_format import AnswerFormat
 from limelight.testing import END, babble, scripted_engine
 from tests.http.responses.wire import RESPONSES, body, plain, streamed, whole
 from tests.http.wire import error_of
@@ -132,7 +133,7 @@ async def test_items_become_the_messages_of_the_template(serve):
         {"role": "assistant", "content": "two"},
         {"role": "user", "content": "end"},
     ]
-    async with serve(scripted_engine(heard)) as client:
+    async with serve(scripted_engine(heard, answer_format=AnswerFormat(renders_tools=True))) as client:
         answer = await client.post(RESPONSES, json=body(input=items, instructions="system"))
     assert answer.status_code == 200, answer.text
     assert "x-limelight-ignored-fields" not in answer.headers

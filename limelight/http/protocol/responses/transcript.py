@@ -92,6 +92,9 @@ class _Transcript:
         message["reasoning_content"] = message.get("reasoning_content", "") + text
 
     def _call(self, item: Item) -> None:
+        """A call that broke off has no arguments that could be read, and nobody has made it."""
+        if item.status == "incomplete":
+            return
         arguments = item.arguments if item.type == FUNCTION_CALL else custom_arguments(item.input or "")
         call = {"id": item.call_id, "type": "function", "function": {"name": item.name, "arguments": arguments}}
         message = self._turn or self._new_turn()

@@ -103,6 +103,7 @@ class Output:
             yield from call.extend(piece)
 
     def _begin(self, item: OpenItem) -> Iterator[Event]:
+        self._early_logprobs.clear()
         self._open = item
         yield from item.begin()
 

@@ -9,7 +9,6 @@ from limelight.http.frame_log import FrameLog
 from limelight.http.protocol.responses.items import Item
 from limelight.http.recording import Recording
 from limelight.http.responses.frames import ResponseFrames
-from limelight.http.responses.new_response import in_own_terms
 from limelight.http.responses.run import ResponseRun
 from limelight.http.responses.store import ResponseStore
 from limelight.http.responses.stored import StoredResponse
@@ -40,8 +39,7 @@ async def start_in_background(
     try:
         recording.start(serving.engine, [generation], ResponseFrames(run, partial(store.end, stored)))
         stored.recording = recording
-        with in_own_terms():
-            await recording.begun()
+        await recording.begun()
     except LimelightError:
         store.delete(stored.owner, stored.id)
         raise

@@ -64,12 +64,13 @@ async def create_response(serving: Serving, store: ResponseStore, request: Reque
                 "background needs store: true, and a server that keeps responses (--max-stored-responses)",
                 param="background",
             )
-        stored = await start_in_background(serving, store, request.scope, generation, new.run, items, parent)
+        with in_own_terms(body):
+            stored = await start_in_background(serving, store, request.scope, generation, new.run, items, parent)
         return response_events(serving, stored, 0, headers) if body.stream else response_json(stored, headers)
     if body.stream:
         writer = ResponseFrames(new.run, keep)
-        return _InOwnTerms(serving.streamed(request, [generation], writer, headers))
-    return _InOwnTerms(WholeAnswer(serving.engine, [generation], build, headers))
+        return _InOwnTerms(body, serving.streamed(request, [generation], writer, headers))
+    return _InOwnTerms(body, WholeAnswer(serving.engine, [generation], build, headers))
 
 
 async def _read(serving: Serving, request: Request[Any, Any, Any]) -> tuple[ResponsesRequest, dict[str, str]]:
@@ -98,9 +99,10 @@ def _parent(store: ResponseStore, owner: str, response_id: str | None) -> Stored
 class _InOwnTerms:
     """ASGI response: the same one, but what goes wrong before it has begun is told in the terms of this endpoint."""
 
-    def __init__(self, answer: ASGIApp) -> None:
+    def __init__(self, body: ResponsesRequest, answer: ASGIApp) -> None:
+        self._body = body
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with in_own_terms():
+        with in_own_terms(self._body):
             await self._answer(scope, receive, send)

@@ -36,6 +36,7 @@ _OWN_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
     "response_format": "text.format",
+    "structured_outputs": "text.format",
     "reasoning_effort": "reasoning.effort",
 }
 """What the fields of a chat are called here."""
@@ -67,7 +68,7 @@ def new_response(
     """
     tools = offered_tools(body.tools or (), body.tool_choice)
     sampling = response_sampling(body, engine.default_sampling)
-    with in_own_terms():
+    with in_own_terms(body):
         prepared = prepare(engine, _conversation(body, items, parent, tools), sampling)
     response = _empty_response(body, sampling, stored=stored)
     output = Output(tools.custom, with_logprobs=num_logprobs(body) is not None)
@@ -75,8 +76,8 @@ def new_response(
 
 
 @contextmanager
-def in_own_terms() -> Iterator[None]:
-    """Errors about a chat's field name the field that it came from.
+def in_own_terms(body: ResponsesRequest) -> Iterator[None]:
+    """Errors about a chat's field, or about the form of the answer, name the field of `body` that it came from.
 
     Raises:
         InvalidRequest: what the block raised.
@@ -84,7 +85,8 @@ def in_own_terms() -> Iterator[None]:
     try:
         yield
     except InvalidRequest as error:
-        error.param = _OWN_NAMES.get(error.param or "", error.param)
+        if error.param != "structured_outputs" or body.structured_outputs is None:
+            error.param = _OWN_NAMES.get(error.param or "", error.param)
         raise
 
 

@@ -175,7 +175,7 @@ class Rig:
             vocab_size=source.outline.vocab_size,
         )
         self.recording = Recording(model)
-        self.adaptable = model.adaptable
+        self.adaptable, self.unreadable = model.adaptable, model.unreadable
         self.adapters: dict[int, AdapterWeights] = {}
         self.executor: StepExecutor
         if isinstance(kernels, CpuKernels):

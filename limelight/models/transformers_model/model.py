@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from limelight.errors import UnsupportedModel
 from limelight.kernels.interface import Kernels
 from limelight.models.forward_batch import ForwardBatch
 from limelight.models.layers import Adapters, ProjectionShape
@@ -36,13 +37,11 @@ class TransformersModel:
         """
         self._module = module
         self.hidden_size: int = module.get_output_embeddings().weight.shape[1]
-        self.unreadable: str | None = None
-        if module.base_model is module:
-            self.unreadable = f"{type(module).__name__} of transformers does not keep its layers apart from its head"
         self._kernels = kernels
         self._layers = {module.get_submodule(name): layer for layer, name in enumerate(attendance.layers)}
         self._head_dim = attendance.head_dim
         self._dtype = dtype
+        self.unreadable = self._find_unreadable()
 
     def forward(self, batch: ForwardBatch, kv: Any) -> Tensor:
         """Write keys and values of all rows; logits [sampled, vocab] float32 of the rows that draw a token."""
@@ -54,7 +53,7 @@ class TransformersModel:
     def body(self, batch: ForwardBatch, kv: Any) -> tuple[Tensor, None]:
         """All layers and the final norm; write keys and values."""
         with attending(self._module, self._attender(batch, kv)):
-            output = self._module.base_model(
+            output = self._module.get_decoder()(
                 input_ids=batch.token_ids[None], position_ids=batch.attention.positions[None], use_cache=False
             )
         hidden: Tensor = output.last_hidden_state[0]
@@ -65,12 +64,11 @@ class TransformersModel:
         assert residual is None, "the layers of transformers add up their results"
         return hidden if rows is None else hidden.index_select(0, rows)
 
+    @torch.inference_mode()
     def project(self, normed: Tensor, adapters: Adapters | None) -> Tensor:
         """Logits by the module's own way from its layers to them, which may scale or cap: its layers are left out."""
-        from transformers.modeling_outputs import MoeModelOutputWithPast
-
-        layers = self._module.base_model
-        layers.forward = lambda *_args, **_options: MoeModelOutputWithPast(last_hidden_state=normed[None])
+        layers = self._module.get_decoder()
+        layers.forward = lambda *_args, **_options: _Rows((normed[None],))
         try:
             output = self._module(input_ids=normed.new_zeros((1, len(normed)), dtype=torch.int64), use_cache=False)
         finally:
@@ -78,6 +76,29 @@ class TransformersModel:
         logits: Tensor = output.logits[0]
         return logits.to(torch.float32)
 
+    def _find_unreadable(self) -> str | None:
+        """See `unreadable`; found out by a row of zeros."""
+        table = self._module.get_output_embeddings().weight
+        try:
+            self.project(table.new_zeros((1, self.hidden_size)), None)
+        except (AttributeError, TypeError, ValueError, RuntimeError, UnsupportedModel):
+            return f"{type(self._module).__name__} of transformers does not keep its layers apart from its head"
+        return None
+
     def _attender(self, batch: ForwardBatch, kv: Any) -> PagedAttender:
         plan = self._kernels.plan(batch.attention, kv)
         return PagedAttender(self._kernels, kv, plan, self._layers, self._dtype, self._head_dim)
+
+
+class _Rows(tuple[Tensor, ...]):
+    """What layers give, in either way in which it is asked for: by place or by name; None where it is not there."""
+
+    __slots__ = ()
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        """[1, rows, hidden]."""
+        return self[0]
+
+    def __getattr__(self, name: str) -> None:
+        return None

@@ -9,11 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from limelight.generation import Pooling
 from limelight.kernels.interface import Kernels
 from limelight.models.checkpoint import Checkpoint
 from limelight.models.lora.adapter_file import AdapterFile
+from limelight.step import Chunk, Readout, SeatTaken, Step
 from tests.models.lora.tiny_adapters import ATTENTION, MLP, merged, random_matrices, save_adapter, settings_of
-from tests.models.sequences import Batch, Running
+from tests.models.sequences import GREEDY, Batch, Running
 from tests.models.tiny_models import VOCAB_SIZE, Rig, c_kernels, saved, tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -188,3 +190,29 @@ def test_a_sequence_with_an_adapter_that_is_not_loaded_fails_its_step(world: Wor
     stranger: Running = batch.sit(0, prompt(5, 1), adapter=99)
     with pytest.raises(ValueError, match=r"adapter 99.*\[7, 8, 12\]"):
         batch.step((stranger, 5))
+
+
+def test_scores_and_hidden_states_are_those_of_the_merged_models(world: World, kernels: Kernels | None) -> None:
+    """One of the adapters changes the head."""
+    rig = world.rig(kernels)
+    taken, chunks, prompts = [], [], []
+    for seat, adapter in enumerate(world.models):
+        tokens = prompt(30, seat)
+        readout = Readout(next_token_ids=tuple(tokens[1:]), pooling=Pooling.LAST)
+        prompts.append(tokens)
+        taken.append(SeatTaken(seat=seat, sampling=GREEDY, num_prompt_tokens=30, adapter=adapter))
+        pages = tuple(range(4 * seat, 4 * seat + 4))
+        chunks.append(
+            Chunk(seat=seat, start=0, num_tokens=30, token_ids=tuple(tokens), new_pages=pages, readout=readout)
+        )
+    results = rig.executor.submit(Step(number=0, chunks=tuple(chunks), taken=tuple(taken)))()
+    for adapter, tokens, result in zip(world.models, prompts, results, strict=True):
+        assert result is not None
+        logprobs = world.expected(adapter, tokens).log_softmax(-1)
+        expected = logprobs[:-1].gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
+        assert_same(torch.tensor([score.logprob for score in result.scores]), expected)
+        with torch.inference_mode():
+            states = world.models[adapter].model(torch.tensor([tokens])).last_hidden_state[0, -1]
+        torch.testing.assert_close(
+            torch.frombuffer(bytearray(result.hidden), dtype=torch.float32), states, atol=1e-3, rtol=1e-3
+        )

@@ -212,6 +212,12 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         help="let requests bring a chat_template of their own, whose use of time and memory nothing bounds",
     )
     protocol.add_argument(
+        "--reasoning-field",
+        choices=("reasoning", "reasoning_content"),
+        default="reasoning",
+        help="the name under which chats send the model's reasoning",
+    )
+    protocol.add_argument(
         "--header-wait",
         type=_seconds,
         default=1.0,

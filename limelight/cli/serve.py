@@ -66,6 +66,7 @@ def http_settings(options: argparse.Namespace) -> HttpSettings:
         unknown_fields=options.unknown_fields,
         trust_request_chat_template=options.trust_request_chat_template,
         header_wait_seconds=options.header_wait,
+        reasoning_field=options.reasoning_field,
         keep_alive_seconds=options.keep_alive or None,
         resume_stream_bytes=options.resume_stream_memory,
         resume_memory_bytes=options.resume_memory,

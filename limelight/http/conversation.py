@@ -4,6 +4,7 @@ The endpoints translate their own wire format to `Conversation` and the parts of
 is here, once.
 """
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -103,6 +104,10 @@ class PreparedConversation(msgspec.Struct, frozen=True, kw_only=True):
             forced=self.is_forced,
         )
 
+    def new_call_id(self) -> str:
+        """A fresh id of a call. Mistral's chat templates take nine letters and digits and nothing else."""
+        return uuid.uuid4().hex[:9] if self.tool_format == "mistral" else f"call_{uuid.uuid4().hex[:24]}"
+
     def whole(self, output: Completion) -> WholeParts:
         """The parts of a finished choice: what a reader finds in it, joined."""
         reader = self.reader()
@@ -140,15 +145,7 @@ def prepare(engine: Engine, conversation: Conversation, sampling: SamplingParams
     if tool_format == answers.tool_format:
         shown |= answers.tool_token_ids
     return PreparedConversation(
-        prompt=ChatPrompt(
-            messages=_messages(answers, conversation, tools, tool_format),
-            tools=tuple(map(_template_tool, tools)) if tools and answers.renders_tools else None,
-            add_generation_prompt=conversation.add_generation_prompt,
-            continue_final_message=conversation.continue_final_message,
-            template_arguments=_template_arguments(answers, conversation),
-            template=conversation.template,
-            add_special_tokens=conversation.add_special_tokens,
-        ),
+        prompt=_prompt(answers, conversation, tools, tool_format),
         sampling=msgspec.structs.replace(sampling, structured_outputs=form, shown_special_tokens=shown),
         reasoning=answers.reasoning,
         tool_format=tool_format,
@@ -156,6 +153,36 @@ def prepare(engine: Engine, conversation: Conversation, sampling: SamplingParams
         max_calls=None if conversation.parallel_tool_calls else 1,
         include_reasoning=conversation.include_reasoning,
         is_forced=isinstance(conversation.tool_choice, NamedTool),
+    )
+
+
+def conversation_prompt(engine: Engine, conversation: Conversation) -> ChatPrompt:
+    """The prompt alone, whether or not its tools could be called.
+
+    Raises:
+        InvalidRequest: the template cannot do what the conversation asks for.
+    """
+    answers = engine.answer_format
+    return _prompt(answers, conversation, _callable_tools(conversation), answers.tool_format)
+
+
+def _prompt(
+    answers: AnswerFormat, conversation: Conversation, tools: tuple[FunctionTool, ...], tool_format: str | None
+) -> ChatPrompt:
+    renders_tools = answers.renders_tools or conversation.template is not None
+    messages = conversation.messages
+    if not renders_tools:
+        form = CALL_FORMS.get(tool_format or JSON_LIST, CALL_FORMS[JSON_LIST])
+        messages = with_calls_as_text(messages, form)
+        messages = with_tools_told(messages, tools, form) if tools else messages
+    return ChatPrompt(
+        messages=messages,
+        tools=tuple(map(_template_tool, tools)) if tools and renders_tools else None,
+        add_generation_prompt=conversation.add_generation_prompt,
+        continue_final_message=conversation.continue_final_message,
+        template_arguments=_template_arguments(answers, conversation),
+        template=conversation.template,
+        add_special_tokens=conversation.add_special_tokens,
     )
 
 
@@ -205,17 +232,6 @@ def _no_auto(answers: AnswerFormat) -> str:
         f"this model's chat template has {known}, so it cannot choose between text and calls by itself; set "
         'tool_choice to "required" or to a function, or start the server with --tool-call-parser'
     )
-
-
-def _messages(
-    answers: AnswerFormat, conversation: Conversation, tools: tuple[FunctionTool, ...], tool_format: str | None
-) -> tuple[Mapping[str, Any], ...]:
-    """The messages as the template can take them."""
-    if answers.renders_tools:
-        return conversation.messages
-    form = CALL_FORMS.get(tool_format or JSON_LIST, CALL_FORMS[JSON_LIST])
-    messages = with_calls_as_text(conversation.messages, form)
-    return with_tools_told(messages, tools, form) if tools else messages
 
 
 def _template_tool(tool: FunctionTool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import msgspec
 
 from limelight.errors import ConfigError
 
+ReasoningField = Literal["reasoning", "reasoning_content"]
 UnknownFields = Literal["suggest", "refuse", "ignore"]
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
@@ -45,6 +46,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         max_stored_responses: how many responses of `/v1/responses` are kept, the newest; 0 keeps none.
         response_store_bytes: how much memory they may take.
         response_max_age_seconds: how long each is kept.
+        reasoning_field: name under which chats send the model's reasoning: "reasoning" (as vLLM) or "reasoning_content"
+            (as SGLang, llama.cpp and DeepSeek). Both are read.
         root_path: path prefix under which a proxy serves the application (`"/llm"`). Requests are understood with
             the prefix and without it, so it does not matter whether the proxy strips it.
 
@@ -69,6 +72,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_stored_responses: int = 10_000
     response_store_bytes: int = 256 * 1024 * 1024
     response_max_age_seconds: float = 24 * 3600.0
+    reasoning_field: ReasoningField = "reasoning"
     root_path: str = ""
 
     def __post_init__(self) -> None:
@@ -78,6 +82,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1")
         if self.unknown_fields not in ("suggest", "refuse", "ignore"):
             raise ConfigError(f"unknown_fields is {self.unknown_fields!r}; use suggest, refuse or ignore")
+        if self.reasoning_field not in ("reasoning", "reasoning_content"):
+            raise ConfigError(f"reasoning_field is {self.reasoning_field!r}; use reasoning or reasoning_content")
         if not self.header_wait_seconds >= 0:
             raise ConfigError(f"header_wait_seconds is {self.header_wait_seconds}; it must be 0 or more")
         if self.keep_alive_seconds is not None and not self.keep_alive_seconds > 0:

@@ -5,6 +5,7 @@ from typing import Any
 from litestar import Request, Response, post
 from litestar.handlers import HTTPRouteHandler
 
+from limelight.http.conversation import Conversation, conversation_prompt
 from limelight.http.protocol.tokens import (
     DETOKENIZE_DECODER,
     TOKENIZE_DECODER,
@@ -26,7 +27,9 @@ def token_routes(serving: Serving) -> list[HTTPRouteHandler]:
             serving.check_model(body.model)
         serving.check_template(body.chat_template)
         engine = serving.engine
-        token_ids = await engine.tokenize(tokenized_prompt(body))
+        given = tokenized_prompt(body)
+        prompt = conversation_prompt(engine, given) if isinstance(given, Conversation) else given
+        token_ids = await engine.tokenize(prompt)
         answer = Tokenized(
             count=len(token_ids),
             max_model_len=engine.model.capacity.max_model_len,

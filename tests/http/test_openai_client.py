@@ -94,8 +94,10 @@ async def test_every_message_form_is_understood():
     async with official(scripted_engine(listen)) as api:
         raw = await api.chat.completions.with_raw_response.create(model="scripted", messages=messages)
     assert "x-limelight-ignored-fields" not in raw.headers
+    call = '[{"name": "f", "parameters": {}}]'  # as text: the template knows of no tools
     lines = (
-        "system: s|system: d|user: u|v|assistant: |tool: t|assistant: |tool: r|assistant: no|assistant: no|user: end"
+        f"system: s|system: d|user: u|v|assistant: {call}|user: Result of f:|t|assistant: {call}|user: Result of f:|r"
+        "|assistant: no|assistant: no|user: end"
     )
     assert heard == [lines.replace("|", "\n") + "\nassistant:"]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from limelight.errors import InvalidRequest, UnknownField
-from limelight.http.protocol.chat import CHAT_DECODER, chat_prompt
+from limelight.http.protocol.chat import CHAT_DECODER, chat_conversation
 from limelight.http.protocol.completions import COMPLETION_DECODER, completion_prompts
 from limelight.http.protocol.sizes import MAX_ENTRIES, MAX_FIELD_BYTES, MAX_PROMPTS, MAX_TOKEN_IDS
 from tests.http.wire import CHAT, COMPLETIONS, chat_body, completion_body, error_of
@@ -92,7 +92,7 @@ CALLS = [{"function": {"name": "f", "arguments": "{}"}}] * (MAX_ENTRIES // 2 + 1
 def test_parts_and_calls_of_all_messages_are_limited_together(messages):
     decoded, _ = CHAT_DECODER.decode(chat(messages=messages))
     with pytest.raises(InvalidRequest, match=f"at most {MAX_ENTRIES}") as refusal:
-        chat_prompt(decoded)
+        chat_conversation(decoded)
     assert refusal.value.param == "messages"
 
 

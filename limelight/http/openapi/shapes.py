@@ -23,7 +23,8 @@ from limelight.http.protocol.anthropic.answer import (
     TokenCount,
 )
 from limelight.http.protocol.anthropic.request import CountTokensRequest, MessagesRequest
-from limelight.http.protocol.chat import ChatChunk, ChatCompletion, ChatRequest
+from limelight.http.protocol.chat import ChatRequest
+from limelight.http.protocol.chat_answer import ChatChunk, ChatCompletion
 from limelight.http.protocol.completions import CompletionRequest, TextCompletion
 from limelight.http.protocol.embeddings import EmbeddingList, EmbeddingRequest
 from limelight.http.protocol.responses.objects import DeletedResponse, InputItemList, ResponseObject

@@ -5,15 +5,28 @@ from typing import Any
 import msgspec
 
 from limelight.errors import InvalidRequest
-from limelight.generation import MAX_LOGPROBS, ChatPrompt, SamplingParams, TokenLogprob
+from limelight.generation import MAX_LOGPROBS, SamplingParams, TokenLogprob
+from limelight.http.conversation import Conversation, FunctionTool, NamedTool, ToolChoice
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.fields.chat import CHAT_FIELDS
-from limelight.http.protocol.logprobs import PromptLogprobs, alternatives, finite, token_name
+from limelight.http.protocol.logprobs import alternatives, finite, token_name
 from limelight.http.protocol.messages import MESSAGE_FIELDS, AssistantMessage, Message, template_messages
-from limelight.http.protocol.returned_tokens import ReturnedPrompt, TokenIds
+from limelight.http.protocol.response_format import answer_form
 from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
-from limelight.http.protocol.usage import ChunkUsage, UsageObject
+from limelight.http.protocol.tools import (
+    FunctionDefinition,
+    FunctionName,
+    NamedToolChoice,
+    ToolDefinition,
+    function_tools,
+    legacy_choice,
+    legacy_functions,
+    tool_choice,
+)
+from limelight.structured_outputs import StructuredOutputsParams
 
+NO_REASONING = "none"
+"""The `reasoning_effort` that switches reasoning off."""
 TEMPLATE_OWN_VARIABLES = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"}
 )
@@ -38,7 +51,13 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
     prompt_cache_options: dict[str, Any] | None = None
     prompt_cache_retention: str | None = None
+    tools: list[ToolDefinition] | None = None
+    tool_choice: str | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    functions: list[FunctionDefinition] | None = None
+    function_call: str | FunctionName | None = None
+    response_format: dict[str, Any] | None = None
+    include_reasoning: bool | None = None
     add_special_tokens: bool | None = None
     documents: list[dict[str, Any]] | None = None
     chat_template: str | None = None
@@ -48,11 +67,11 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
 CHAT_DECODER = Decoder(ChatRequest, CHAT_FIELDS, {"messages": MESSAGE_FIELDS})
 
 
-def chat_prompt(chat: ChatRequest) -> ChatPrompt:
-    """What the model's template will render.
+def chat_conversation(chat: ChatRequest) -> Conversation:
+    """What the request says, in the form that all endpoints share.
 
     Raises:
-        InvalidRequest: no messages, or flags that contradict each other.
+        InvalidRequest: no messages, or fields that contradict each other or are malformed.
     """
     if not chat.messages:
         raise InvalidRequest("messages is empty; send at least one message", param="messages")
@@ -65,6 +84,48 @@ def chat_prompt(chat: ChatRequest) -> ChatPrompt:
         raise InvalidRequest(
             "continue_final_message needs an assistant message at the end of messages", param="continue_final_message"
         )
+    tools, choice = _tools(chat)
+    return Conversation(
+        messages=template_messages(chat.messages),
+        tools=tools,
+        tool_choice=choice,
+        parallel_tool_calls=chat.parallel_tool_calls is not False and chat.functions is None,
+        answer_format=_answer_form(chat),
+        include_reasoning=chat.include_reasoning is not False,
+        reasoning=None if chat.reasoning_effort is None else chat.reasoning_effort != NO_REASONING,
+        add_generation_prompt=not continues if chat.add_generation_prompt is None else chat.add_generation_prompt,
+        continue_final_message=continues,
+        template_arguments=_template_arguments(chat),
+        template=chat.chat_template,
+        add_special_tokens=bool(chat.add_special_tokens),
+    )
+
+
+def _tools(chat: ChatRequest) -> tuple[tuple[FunctionTool, ...], ToolChoice]:
+    """The functions that may be called, and whether one must be."""
+    if chat.functions is None:
+        if chat.function_call not in (None, "none"):
+            raise InvalidRequest("function_call needs functions", param="function_call")
+        tools, choice = function_tools(chat.tools), tool_choice(chat.tool_choice)
+        if isinstance(choice, NamedTool) and not tools:
+            raise InvalidRequest("tool_choice names a function, but there are no tools", param="tool_choice")
+        return tools, choice
+    if chat.tools is not None:
+        raise InvalidRequest("functions is the first form of tools; send one of them", param="functions")
+    return legacy_functions(chat.functions), legacy_choice(chat.function_call)
+
+
+def _answer_form(chat: ChatRequest) -> StructuredOutputsParams | None:
+    form = answer_form(chat.response_format)
+    if form is not None and chat.structured_outputs is not None:
+        raise InvalidRequest(
+            "response_format and structured_outputs both say what the answer must look like; send one of them",
+            param="response_format",
+        )
+    return form
+
+
+def _template_arguments(chat: ChatRequest) -> dict[str, Any]:
     arguments = dict(chat.chat_template_kwargs or {})
     own = TEMPLATE_OWN_VARIABLES & arguments.keys()
     if own:
@@ -74,16 +135,9 @@ def chat_prompt(chat: ChatRequest) -> ChatPrompt:
         )
     if chat.documents is not None:
         arguments["documents"] = chat.documents
-    if chat.reasoning_effort is not None:
+    if chat.reasoning_effort not in (None, NO_REASONING):
         arguments.setdefault("reasoning_effort", chat.reasoning_effort)
-    return ChatPrompt(
-        messages=template_messages(chat.messages),
-        add_generation_prompt=not continues if chat.add_generation_prompt is None else chat.add_generation_prompt,
-        continue_final_message=continues,
-        template_arguments=arguments,
-        template=chat.chat_template,
-        add_special_tokens=bool(chat.add_special_tokens),
-    )
+    return arguments
 
 
 def echoed_text(chat: ChatRequest) -> str:
@@ -171,67 +225,3 @@ def choice_logprobs(entries: tuple[TokenLogprob, ...] | None, *, as_ids: bool = 
             for entry in entries
         ]
     )
-
-
-class AnswerMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The assistant's message."""
-
-    role: str = "assistant"
-    content: str
-    refusal: None = None
-
-
-class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer. `stop_reason`: the stop string or token id; `finish_details`: a finer word for `finish_reason`."""
-
-    index: int
-    message: AnswerMessage
-    logprobs: ChoiceLogprobs | None
-    finish_reason: str
-    stop_reason: str | int | None
-    finish_details: str | None
-    token_ids: TokenIds = msgspec.UNSET
-
-
-class ChatCompletion(ReturnedPrompt, frozen=True, kw_only=True):
-    """A whole response."""
-
-    id: str
-    object: str = "chat.completion"
-    created: int
-    model: str
-    system_fingerprint: None = None
-    choices: list[ChatChoice]
-    usage: UsageObject
-    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
-
-
-class ChunkDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is new; the final chunk of a choice has nothing."""
-
-    role: str | None = None
-    content: str | None = None
-
-
-class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """A choice's share of a chunk; `stop_reason` and `finish_details` go with `finish_reason`."""
-
-    index: int
-    delta: ChunkDelta
-    logprobs: ChoiceLogprobs | None = None
-    finish_reason: str | None = None
-    stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
-    finish_details: str | msgspec.UnsetType | None = msgspec.UNSET
-    token_ids: TokenIds = msgspec.UNSET
-
-
-class ChatChunk(ReturnedPrompt, frozen=True, kw_only=True):
-    """One frame of a stream. `usage` is left out unless the client asked for it."""
-
-    id: str
-    object: str = "chat.completion.chunk"
-    created: int
-    model: str
-    system_fingerprint: None = None
-    choices: tuple[ChunkChoice, ...]
-    usage: ChunkUsage = msgspec.UNSET

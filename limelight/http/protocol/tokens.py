@@ -5,12 +5,14 @@ from typing import Any
 import msgspec
 
 from limelight.errors import InvalidRequest
-from limelight.generation import ChatPrompt, TextPrompt
-from limelight.http.protocol.chat import ChatRequest, chat_prompt
+from limelight.generation import TextPrompt
+from limelight.http.conversation import Conversation
+from limelight.http.protocol.chat import ChatRequest, chat_conversation
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.fields.tokens import DETOKENIZE_FIELDS, TOKENIZE_FIELDS
 from limelight.http.protocol.messages import MESSAGE_FIELDS, Message
 from limelight.http.protocol.sampling import Integer
+from limelight.http.protocol.tools import ToolDefinition
 
 CHAT_ONLY = ("tools", "add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs")
 
@@ -21,7 +23,7 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     prompt: str | None = None
     messages: list[Message] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: list[ToolDefinition] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
     add_generation_prompt: bool | None = None
@@ -56,7 +58,7 @@ TOKENIZE_DECODER = Decoder(TokenizeRequest, TOKENIZE_FIELDS, {"messages": MESSAG
 DETOKENIZE_DECODER = Decoder(DetokenizeRequest, DETOKENIZE_FIELDS)
 
 
-def tokenized_prompt(body: TokenizeRequest) -> TextPrompt | ChatPrompt:
+def tokenized_prompt(body: TokenizeRequest) -> TextPrompt | Conversation:
     """What is to be encoded.
 
     Raises:
@@ -77,5 +79,6 @@ def tokenized_prompt(body: TokenizeRequest) -> TextPrompt | ChatPrompt:
         continue_final_message=body.continue_final_message,
         chat_template=body.chat_template,
         chat_template_kwargs=body.chat_template_kwargs,
+        tools=body.tools,
     )
-    return msgspec.structs.replace(chat_prompt(chat), tools=tuple(body.tools) if body.tools else None)
+    return chat_conversation(chat)

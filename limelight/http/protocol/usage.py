@@ -15,8 +15,9 @@ class PromptDetails(msgspec.Struct, frozen=True):
 
 
 class CompletionDetails(msgspec.Struct, frozen=True):
-    """`completion_tokens_details`: what became of tokens guessed by speculative decoding."""
+    """`completion_tokens_details`: tokens of reasoning, and what became of those guessed by speculative decoding."""
 
+    reasoning_tokens: int
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
 
@@ -46,6 +47,7 @@ def usage_object(usages: Iterable[Usage]) -> UsageObject:
         total_tokens=prompt_tokens + completion_tokens,
         prompt_tokens_details=PromptDetails(sum(usage.cached_tokens for usage in counted)),
         completion_tokens_details=CompletionDetails(
+            sum(usage.reasoning_tokens for usage in counted),
             sum(usage.accepted_prediction_tokens for usage in counted),
             sum(usage.rejected_prediction_tokens for usage in counted),
         ),

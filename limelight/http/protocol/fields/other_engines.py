@@ -25,7 +25,6 @@ OTHER_ENGINES: Mapping[str, Field] = {
     "mm_payload": refused(TEXT_ONLY),
     "return_mm_kwargs": refused(TEXT_ONLY, False),
     "prompt_embeds": refused("send the prompt as text or token ids"),
-    "include_reasoning": refused("reasoning is " + _LATER, True),
     "vllm_xargs": refused("it is for plug-ins of another engine"),
     "kv_transfer_params": refused("it is for another engine's disaggregated serving"),
     "ec_transfer_params": refused("it is for another engine's disaggregated serving"),
@@ -52,8 +51,10 @@ OTHER_ENGINES: Mapping[str, Field] = {
     "extra_key": refused("use cache_salt"),
     "lora_path": refused("adapters are " + _LATER),
     "session_params": refused("send the whole conversation; its prefix is cached"),
-    "separate_reasoning": refused("reasoning is " + _LATER, True),
-    "stream_reasoning": refused("reasoning is " + _LATER, True),
+    "separate_reasoning": refused(
+        "use include_reasoning; it is kept apart unless the server runs with --reasoning-parser none", True
+    ),
+    "stream_reasoning": refused("reasoning is streamed as it comes", True),
     "custom_logit_processor": refused("use logit_bias"),
     "custom_params": refused("use logit_bias"),
     "data_parallel_rank": refused("there is one engine behind this server"),
@@ -86,7 +87,7 @@ OTHER_ENGINES: Mapping[str, Field] = {
     "dry_multiplier": refused(_LLAMA_SAMPLER, 0),
     "return_progress": refused(_LATER, False),
     "timings_per_token": refused(_LATER, False),
-    "reasoning_format": refused("reasoning is " + _LATER, "none"),
+    "reasoning_format": refused("reasoning is kept apart unless the server runs with --reasoning-parser none", "auto"),
     # Text Generation Inference, Ollama, transformers
     "inputs": refused("use prompt, or messages for a chat"),
     "parameters": refused("put its fields into the request itself"),

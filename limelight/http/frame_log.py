@@ -23,7 +23,8 @@ class FrameLog:
     """Appends, and reads by number.
 
     Args:
-        max_bytes: above it the oldest frames go, an eighth at once; the newest frame always stays.
+        max_bytes: above it the oldest frames go, an eighth at once; what was appended last always stays, so that no
+            reader loses it that had read what came before.
         grown: told of every change of `num_bytes`, by how much.
 
     Attributes:
@@ -36,6 +37,7 @@ class FrameLog:
         self._grown = grown
         self._frames: list[bytes] = []
         self._waiting: list[asyncio.Future[None]] = []
+        self._num_newest = 0
         self.first = 0
         self.num_bytes = 0
         self.closed = False
@@ -51,6 +53,7 @@ class FrameLog:
         new = list(frames)
         size = sum(map(_size, new))
         self._frames += new
+        self._num_newest = len(new) or self._num_newest
         self.num_bytes += size
         if self.num_bytes > self._max_bytes:
             self.drop_oldest(self.num_bytes - self._max_bytes * 7 // 8)
@@ -63,15 +66,16 @@ class FrameLog:
         self._wake()
 
     def drop_oldest(self, num_bytes: int) -> None:
-        """Drop frames until `num_bytes` are free, or until there is one left."""
+        """Drop frames until `num_bytes` are free, or until those are left that were appended last."""
         number = freed = 0
-        while freed < num_bytes and number < len(self._frames) - 1:
+        while freed < num_bytes and number < len(self._frames) - self._num_newest:
             freed += _size(self._frames[number])
             number += 1
         self._drop(number, freed)
 
     def drop_all(self) -> None:
         """Drop every frame; readers that have not read all of them have lost them."""
+        self._num_newest = 0
         self._drop(len(self._frames), self.num_bytes)
         self._wake()
 

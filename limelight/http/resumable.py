@@ -8,7 +8,6 @@ a blank line after it would end an event that has no data.
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import anyio
 import msgspec
 from litestar.types import Receive, Scope, Send
 
@@ -16,6 +15,7 @@ from limelight.errors import StreamGone
 from limelight.generation import GenerationRequest
 from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import ErrorObject, error_body
+from limelight.http.prompt_progress import ProgressComments
 from limelight.http.recording import Recording
 from limelight.http.recordings import Recordings
 from limelight.http.settings import HttpSettings
@@ -80,11 +80,17 @@ class RecordedAnswer:
         """Write all frames; returns what the body ends with."""
         log, number = self._recording.log, self._number
         await body.write(b"")  # a middleware that holds the headers back until it sees a body lets them go now
-        progress = None if self._progress_seconds is None else _Progress(self._recording, body, self._progress_seconds)
+        progress = None
+        if self._progress_seconds is not None and not self._recording.answering:
+            progress = ProgressComments(body, self._recording.progress_line, b"", self._progress_seconds)
         try:
-            while frames := await (progress.read(number) if progress else log.read(number)):
+            while True:
+                read = partial(log.read, number)
+                frames = await (progress.during(read) if progress else read())
+                if not frames:
+                    break
                 if progress is not None and self._recording.answering:
-                    await progress.end()
+                    await progress.tell()
                     progress = None
                 await body.write(self._with_ids(number, frames))
                 number += len(frames)
@@ -100,33 +106,6 @@ class RecordedAnswer:
             b"id: %b:%d\n%b" % (self._stream_id, place, frame) for place, frame in enumerate(frames[1:], number + 1)
         ]
         return b"".join((first, *rest))
-
-
-class _Progress:
-    """Reads a recording before its first event, and tells meanwhile how far the prompt is."""
-
-    def __init__(self, recording: Recording, body: StreamBody, seconds: float) -> None:
-        self._recording = recording
-        self._body = body
-        self._seconds = seconds
-        self._told = b""
-
-    async def read(self, number: int) -> list[bytes]:
-        """As `FrameLog.read`."""
-        while True:
-            await self._tell()
-            with anyio.move_on_after(self._seconds):
-                return await self._recording.log.read(number)
-
-    async def end(self) -> None:
-        """The first event is there: all of the prompt is done."""
-        await self._tell()
-
-    async def _tell(self) -> None:
-        line = self._recording.progress_line()
-        if line not in (b"", self._told):
-            await self._body.write(line)
-            self._told = line
 
 
 class ResumableAnswer:

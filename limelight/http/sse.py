@@ -19,7 +19,7 @@ from limelight.errors import LimelightError
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
 from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import ErrorBody, error_body, log_failure
-from limelight.http.prompt_progress import progress_line
+from limelight.http.prompt_progress import ProgressComments, progress_line
 from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
 from limelight.http.stream_body import StreamBody
@@ -139,7 +139,9 @@ class StreamedAnswer:
                     # A middleware that holds the headers back until it sees a body lets them go now.
                     await body.write(opening)
                 if self._progress_seconds is not None:
-                    event = await self._tell_progress(event, events, streams, body, self._progress_seconds)
+                    progress = ProgressComments(body, partial(progress_line, streams), b"\n", self._progress_seconds)
+                    event = event or await progress.during(events.next)
+                    await progress.tell()
                 elif wait.cancelled_caught:
                     event = await events.next()
                 while event is not None:
@@ -155,21 +157,6 @@ class StreamedAnswer:
                 bug = LimelightError("The server failed while it wrote this answer")
                 ending = b"".join(self._writer.failure(error_body(bug, scope)))
         await body.write(ending, more=False)
-
-    async def _tell_progress(
-        self, event: Event | None, events: Events, streams: Sequence[Stream], body: StreamBody, seconds: float
-    ) -> Event | None:
-        """The first event, which is `event` if it is there; the last thing told before is that all is done."""
-        told = b""
-        while event is None:
-            line = progress_line(streams)
-            if line not in (b"", told):
-                await body.write(line + b"\n")
-                told = line
-            with anyio.move_on_after(seconds):
-                event = await events.next()
-        await body.write(progress_line(streams) + b"\n")
-        return event
 
 
 def pieces(delta: Delta) -> Iterator[tuple[str, tuple[TokenLogprob, ...] | None]]:

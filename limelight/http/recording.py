@@ -59,7 +59,7 @@ class Recording:
         self._ended = ended
         self.num_readers = 0
         self._streams: Sequence[Stream] = ()
-        self._answering = False
+        self._prompt_done = b""
         self._begun = asyncio.Event()
         self._refusal: LimelightError | None = None
         self._cancelled_by: LimelightError | None = None
@@ -99,11 +99,11 @@ class Recording:
     @property
     def answering(self) -> bool:
         """Whether the first event is there."""
-        return self._answering
+        return bool(self._prompt_done)
 
     def progress_line(self) -> bytes:
-        """A comment line about the prompt, as `progress_line` gives it."""
-        return progress_line(self._streams)
+        """A comment line about the prompt, as `progress_line` gives it; from the first event on the same one."""
+        return self._prompt_done or progress_line(self._streams)
 
     @contextmanager
     def reader(self) -> Iterator[None]:
@@ -158,7 +158,7 @@ class Recording:
         self._begun.set()
         if wait.cancelled_caught:
             event = await events.next()
-        self._answering = True
+        self._prompt_done = progress_line(self._streams)
         while event is not None:
             self.log.append(writer.frames(event))
             event = await events.next()

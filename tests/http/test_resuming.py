@@ -20,6 +20,7 @@ from tests.http.wire import CHAT, COMPLETIONS, chat_body, client_of, completion_
 pytestmark = pytest.mark.anyio
 
 MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
 RESUMABLE = {"x-limelight-resumable": "1"}
 ANSWER = "Grüße 😀!"
 USAGE = {"stream_options": {"include_usage": True}}
@@ -27,6 +28,7 @@ STREAMS = [
     pytest.param(CHAT, chat_body(stream=True, logprobs=True, top_logprobs=2, **USAGE), id="chat"),
     pytest.param(COMPLETIONS, completion_body(stream=True, prompt=["a", "b"], logprobs=1, **USAGE), id="completions"),
     pytest.param(MESSAGES, chat_body(stream=True, max_tokens=100), id="messages"),
+    pytest.param(RESPONSES, {"model": "scripted", "input": "hi", "stream": True, "store": False}, id="responses"),
 ]
 ENDLESS = chat_body(stream=True, ignore_eos=True, max_tokens=2000)
 
@@ -52,7 +54,9 @@ def heard(events):
             rest.append((choice["index"], choice["finish_reason"], json.dumps(choice["logprobs"])))
         if payload.get("type") == "content_block_delta":
             text["message"] = text.get("message", "") + payload["delta"]["text"]
-        rest.append(json.dumps(payload.get("usage")))
+        if payload.get("type") == "response.output_text.delta":
+            text["response"] = text.get("response", "") + payload["delta"]
+        rest.append(json.dumps(payload.get("usage") or payload.get("response", {}).get("usage")))
     return text, sorted(map(str, rest))
 
 
@@ -79,7 +83,7 @@ async def test_cut_after_every_kth_event_it_is_the_stream_that_was_never_cut(pat
 @pytest.mark.parametrize(("path", "body"), STREAMS)
 async def test_but_for_ids_and_retry_the_bytes_are_those_of_an_ordinary_stream(path, body):
     def neutral(content):
-        return re.sub(rb'"(id|created)":("[^"]*"|\d+)', b"", content)
+        return re.sub(rb'"(id|item_id|created|created_at|completed_at)":("[^"]*"|[\d.]+)', b"", content)
 
     async with serving(scripted_engine(ANSWER)) as client:
         await client.post(path, json=body)  # from now on the prompt is cached, which the usage tells
@@ -243,7 +247,7 @@ async def test_an_error_in_mid_stream_is_replayed(path, body):
 
     async with serving(scripted_engine(ANSWER, before_step=fail)) as client:
         events = await some_events(client, None, "POST", path, json=body, headers=RESUMABLE)
-        errors = [event for event in events if '"error"' in event.data]
+        errors = [event for event in events if event.name == "response.failed" or '"error":{' in event.data]
         assert len(errors) == 1
         assert events.index(errors[0]) >= len(events) - 2
         last = {"last-event-id": events[0].last_event_id}

@@ -10,6 +10,7 @@ from limelight.http import create_app
 from limelight.http.anthropic.frames import MessageFrames
 from limelight.http.chat import ChatFrames
 from limelight.http.completions import CompletionFrames
+from limelight.http.responses.frames import ResponseFrames
 from limelight.testing import scripted_engine
 from tests.http.event_source import EventSourceParser
 from tests.http.test_disconnect import until
@@ -18,10 +19,12 @@ from tests.http.wire import CHAT, COMPLETIONS, chat_body, client_of, completion_
 pytestmark = pytest.mark.anyio
 
 MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
 ENDPOINTS = {
     CHAT: (chat_body(n=2), ChatFrames),
     COMPLETIONS: (completion_body(prompt=["a", "b"]), CompletionFrames),
     MESSAGES: (chat_body(max_tokens=1000), MessageFrames),
+    RESPONSES: ({"model": "scripted", "input": "hi"}, ResponseFrames),
 }
 ANSWER = "a short answer"
 
@@ -96,16 +99,16 @@ def terminals(events):
             ways["done"] += 1
             continue
         payload = json.loads(event.data)
-        ways["error"] += "error" in payload
-        ways["stop"] += payload.get("type") == "message_stop"
+        ways["error"] += "error" in payload or payload.get("type") == "response.failed"
+        ways["stop"] += payload.get("type") in ("message_stop", "response.completed", "response.incomplete")
     return +ways
 
 
-FAULTS = ["none", "step", "death", "writer", "ending", "stop", "refusal"]
+ONCE = [(fault, 0) for fault in ("none", "ending", "refusal")]
+FAULTS = ONCE + [(fault, number) for fault in ("step", "death", "writer", "stop") for number in (0, 4)]
 
 
-@pytest.mark.parametrize("number", [0, 4])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("fault", "number"), FAULTS)
 @pytest.mark.parametrize("resumable", ["0", "1"])
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_every_stream_ends_exactly_once(path, resumable, fault, number, monkeypatch):
@@ -135,9 +138,9 @@ async def test_every_stream_ends_exactly_once(path, resumable, fault, number, mo
     ways = terminals(events)
     failed = bool(ways["error"])
     assert ways["error"] <= 1
-    if path == MESSAGES:
+    if path in (MESSAGES, RESPONSES):
         assert ways["stop"] + ways["error"] == 1
-        assert json.loads(events[-1].data)["type"] == ("error" if failed else "message_stop")
+        assert terminals(events[-1:]) == ways
     else:
         assert ways["done"] == 1
         assert events[-1].data == "[DONE]"

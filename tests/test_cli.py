@@ -189,6 +189,7 @@ def test_every_option_reaches_its_setting() -> None:
         *("--kv-cache-memory", "1MiB", "--no-prefix-caching", "--api-key", "a=k", "--root-path", "/llm"),
         *("--cors-origin", "https://chat.example", "--allowed-host", "h", "--unknown-fields", "refuse"),
         *("--header-wait", "0.5", "--keep-alive", "0", "--no-cuda-graph", "--stream-interval", "0"),
+        *("--resume-stream-memory", "1MiB", "--resume-memory", "2MiB", "--resume-keep", "10", "--max-grace", "5"),
     )
     config = engine_config(parsed)
     assert (config.model, config.revision, config.served_model_name) == ("some/model", "main", "name")
@@ -204,6 +205,8 @@ def test_every_option_reaches_its_setting() -> None:
     assert settings.allowed_hosts is not None
     assert "h" in settings.allowed_hosts
     assert (settings.unknown_fields, settings.header_wait_seconds, settings.keep_alive_seconds) == ("refuse", 0.5, None)
+    assert (settings.resume_stream_bytes, settings.resume_memory_bytes) == (2**20, 2**21)
+    assert (settings.resume_keep_seconds, settings.max_grace_seconds) == (10, 5)
 
 
 def test_left_out_options_leave_the_defaults_of_the_settings() -> None:

@@ -30,6 +30,12 @@ def test_the_sse_client_reads_a_stream_to_its_end(scripted_server: str) -> None:
     assert run("examples/sse_client.py", "Hello", scripted_server) == "user: Hello\nassistant:\n"
 
 
+@pytest.mark.parametrize("options", [[], ["--cut-after", "3"]])
+def test_the_resuming_client_reads_a_stream_to_its_end(scripted_server: str, options: list[str]) -> None:
+    shown = run("examples/resume_stream.py", "Hello", scripted_server, *options)
+    assert shown == "user: Hello\nassistant:\n"
+
+
 def test_the_sse_client_says_in_one_line_that_no_server_answers() -> None:
     with socket.socket() as bound:  # not listening
         bound.bind(("127.0.0.1", 0))

@@ -113,7 +113,9 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
         media_type=EVENTS,
         parameters={"after": str},
     ),
-    ("DELETE", "/v1/streams/{stream_id:str}"): Shape(summary="End a recorded stream and forget it", status=204),
+    ("DELETE", "/v1/streams/{stream_id:str}"): Shape(
+        summary="Abort a recorded stream that runs, or forget one that has ended", status=204
+    ),
     ("POST", "/tokenize"): Shape(
         summary="Token ids of a text or of a conversation", body=TokenizeRequest, answer=Tokenized
     ),

@@ -5,6 +5,7 @@ import typing
 import pytest
 from openai.types.responses import response_create_params
 
+from limelight.http.protocol.fields.chat import CHAT_FIELDS
 from limelight.http.protocol.fields.field import Effect
 from limelight.http.protocol.fields.responses import RESPONSES_FIELDS
 from limelight.http.protocol.responses.request import ResponsesRequest
@@ -46,6 +47,12 @@ WORKING = {
     "skip_special_tokens": False,
     "logit_bias": {"97": -1},
     "structured_outputs": {"regex": "[a-z]{3}"},
+    "bad_words": ["zzz"],
+    "allowed_token_ids": [97, 98],
+    "thinking_token_budget": -1,
+    "repetition_detection": {"max_pattern_size": 3, "min_count": 3},
+    "stream_interval": 2,
+    "skip_reading_prefix_cache": True,
     "include_reasoning": False,
     "chat_template_kwargs": {"enable_thinking": False},
     "priority": 1,
@@ -58,6 +65,8 @@ FILED = {
     "stream_options": {"include_obfuscation": True},
     "max_tool_calls": 3,
     "service_tier": "flex",
+    "session_id": "s",
+    "spaces_between_special_tokens": True,
     "user": "u",
     "safety_identifier": "s",
     "prompt_cache_key": "k",
@@ -75,6 +84,10 @@ def test_the_table_has_every_parameter_of_the_official_client():
     names = set().union(*(typing.get_type_hints(kind) for kind in kinds))
     assert len(names) > 25
     assert names <= RESPONSES_FIELDS.keys()
+
+
+def test_no_field_of_the_sibling_endpoints_is_dropped_in_silence():
+    assert CHAT_FIELDS.keys() <= RESPONSES_FIELDS.keys()
 
 
 def test_the_typed_request_has_exactly_the_fields_that_the_table_accepts():

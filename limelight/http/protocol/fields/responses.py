@@ -6,6 +6,8 @@ from limelight.http.protocol.fields.field import Field, no_effect, refused, work
 from limelight.http.protocol.fields.wording import CACHING, IDENTITY, TEXT_ONLY
 
 _LENGTH = "use max_output_tokens"
+_NEVER_CUT = "a prompt is never cut here; shorten the input before sending, or use /v1/chat/completions"
+_CHATS = "not a field of this API; /v1/chat/completions has it"
 _TIER = "every request is served alike; the answer says default"
 
 RESPONSES_FIELDS: Mapping[str, Field] = {
@@ -43,12 +45,20 @@ RESPONSES_FIELDS: Mapping[str, Field] = {
     "skip_special_tokens": works(),
     "logit_bias": works("token id as a string key -> -100 to 100"),
     "structured_outputs": works("exactly one of json, regex, choice, grammar, json_object, structural_tag"),
+    "bad_words": works("words that never occur in the answer"),
+    "allowed_token_ids": works("only these tokens are drawn, and those that end the answer"),
+    "thinking_token_budget": works("tokens of reasoning after which its end is forced; -1 is no budget"),
+    "repetition_detection": works("as for chats; such an answer is completed"),
+    "stream_interval": works("tokens between the events of a stream; the first ones and the last never wait"),
+    "skip_reading_prefix_cache": works("computes the whole prompt anew"),
     "include_reasoning": works("false leaves the reasoning items out"),
     "chat_template_kwargs": works("further variables for the chat template"),
     "priority": works("lower is served earlier"),
     "cache_salt": works("only requests with the same salt share cached prefixes"),
     "request_id": works("echoed in the x-request-id header"),
     "stream_options": no_effect("include_obfuscation pads events elsewhere; here it does nothing"),
+    "session_id": no_effect(CACHING),
+    "spaces_between_special_tokens": no_effect("the text is the exact concatenation of the tokens"),
     "max_tool_calls": no_effect("limits the calls of hosted tools, of which there are none"),
     "service_tier": no_effect(_TIER),
     "user": no_effect(IDENTITY),
@@ -56,7 +66,7 @@ RESPONSES_FIELDS: Mapping[str, Field] = {
     "prompt_cache_key": no_effect(CACHING),
     "prompt_cache_options": no_effect(CACHING),
     "prompt_cache_retention": no_effect(CACHING),
-    "truncation": refused("a prompt is never cut silently; shorten the input before sending", "disabled"),
+    "truncation": refused(_NEVER_CUT, "disabled"),
     "conversation": refused("conversation objects are not served; use previous_response_id, or send all items"),
     "prompt": refused("there are no stored prompt templates; send the text as input and instructions"),
     "background_options": refused("a background response starts as soon as there is room"),
@@ -73,4 +83,24 @@ RESPONSES_FIELDS: Mapping[str, Field] = {
     "logprobs": refused("use include: [message.output_text.logprobs] and top_logprobs", False),
     "functions": refused("use tools"),
     "function_call": refused("use tool_choice"),
+    "verbosity": refused("say in the input how long the answer shall be", "medium"),
+    "web_search_options": refused("this server cannot search the web; put what it shall read into the input"),
+    "modalities": refused(TEXT_ONLY, ["text"]),
+    "audio": refused(TEXT_ONLY),
+    "prediction": refused("predicted outputs are not served; leave the field out, the answer is the same"),
+    "truncate_prompt_tokens": refused(_NEVER_CUT),
+    "truncation_side": refused(_NEVER_CUT),
+    "add_generation_prompt": refused(_CHATS, True),
+    "continue_final_message": refused(_CHATS, False),
+    "add_special_tokens": refused(_CHATS, False),
+    "echo": refused(_CHATS, False),
+    "chat_template": refused(_CHATS),
+    "documents": refused("put the documents into the input, or into chat_template_kwargs"),
+    "detokenize": refused("text is always returned", True),
+    "prompt_logprobs": refused(_CHATS),
+    "logprob_token_ids": refused(_CHATS),
+    "return_tokens_as_token_ids": refused(_CHATS, False),
+    "return_token_ids": refused(_CHATS, False),
+    "return_token_offsets": refused(_CHATS, False),
+    "return_prompt_text": refused(_CHATS, False),
 }

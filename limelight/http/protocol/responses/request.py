@@ -5,14 +5,14 @@ from typing import Any, Literal
 import msgspec
 
 from limelight.errors import InvalidRequest, UnsupportedField
-from limelight.generation import MAX_LOGPROBS, SamplingParams
+from limelight.generation import MAX_LOGPROBS, RepetitionDetection, SamplingParams
 from limelight.http.protocol.chat import TEMPLATE_OWN_VARIABLES
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.fields.responses import RESPONSES_FIELDS
 from limelight.http.protocol.responses.items import ITEM_FIELDS, Item
 from limelight.http.protocol.responses.tools import TOOL_FIELDS, Tool, ToolChoiceObject
 from limelight.http.protocol.sampling import Integer
-from limelight.quoting import quoted, shorten
+from limelight.quoting import quoted
 from limelight.structured_outputs import StructuredOutputsParams
 
 LOGPROBS = "message.output_text.logprobs"
@@ -37,6 +37,12 @@ _SAMPLING = (
     "min_tokens",
     "skip_special_tokens",
     "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
+    "thinking_token_budget",
+    "repetition_detection",
+    "stream_interval",
+    "skip_reading_prefix_cache",
 )
 
 
@@ -110,7 +116,15 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: Integer | None = None
     skip_special_tokens: bool | None = None
     logit_bias: dict[Integer, float] | None = None
-    structured_outputs: dict[str, Any] | None = None
+    structured_outputs: StructuredOutputsParams | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[Integer] | None = None
+    thinking_token_budget: Integer | None = None
+    repetition_detection: RepetitionDetection | None = None
+    stream_interval: Integer | None = None
+    skip_reading_prefix_cache: bool | None = None
+    session_id: str | None = None
+    spaces_between_special_tokens: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     priority: Integer | None = None
     cache_salt: str | None = None
@@ -247,18 +261,13 @@ def answer_format(body: ResponsesRequest) -> StructuredOutputsParams | None:
     """What the text must look like: `text.format` or `structured_outputs`, None: anything.
 
     Raises:
-        InvalidRequest: both ask for a form, or one of them is incomplete; `param` names the field.
+        InvalidRequest: both ask for a form, or `text.format` is incomplete; `param` names the field.
     """
     asked = body.text.format if body.text else None
     text_format = _text_format(asked) if asked else None
-    if body.structured_outputs is None:
-        return text_format
-    if text_format is not None:
+    if text_format is not None and body.structured_outputs is not None:
         raise InvalidRequest("structured_outputs and text.format both ask for a form; give one", param="text.format")
-    try:
-        return msgspec.convert(body.structured_outputs, StructuredOutputsParams)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"structured_outputs: {shorten(str(error), 200)}", param="structured_outputs") from None
+    return text_format or body.structured_outputs
 
 
 def _text_format(asked: TextFormat) -> StructuredOutputsParams | None:

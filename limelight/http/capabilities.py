@@ -31,12 +31,32 @@ class EndpointFields(msgspec.Struct, frozen=True):
     fields: dict[str, FieldEffect]
 
 
+class ReasoningFacts(msgspec.Struct, frozen=True):
+    """The marks of a model's reasoning; `switch`: the `chat_template_kwargs` variable that turns it on and off."""
+
+    start: str
+    end: str
+    switch: str | None
+
+
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the served model is. `max_model_len`: its context in tokens, prompt and answer together."""
+    """What the served model is and can do.
+
+    Attributes:
+        max_model_len: its context in tokens, prompt and answer together.
+        reasoning: None if it has no reasoning that is known how to be found.
+        tool_format: how it writes tool calls; None: it calls tools only where `tool_choice` makes it.
+        renders_tools: its chat template takes `tools`; for others they are described in the system message.
+        embeddings: whether it makes any.
+    """
 
     id: str
     max_model_len: int
     vocab_size: int
+    reasoning: ReasoningFacts | None
+    tool_format: str | None
+    renders_tools: bool
+    embeddings: bool
     adapters: list[str]
     loads_adapters: bool
 
@@ -89,11 +109,16 @@ def capabilities_route(serving: Serving) -> HTTPRouteHandler:
 
 
 def _model_facts(engine: Engine) -> ModelFacts:
-    model = engine.model
+    model, answers = engine.model, engine.answer_format
+    marks = answers.reasoning
     return ModelFacts(
         id=engine.model_name,
         max_model_len=model.capacity.max_model_len,
         vocab_size=model.capacity.vocab_size,
+        reasoning=None if marks is None else ReasoningFacts(marks.start, marks.end, answers.reasoning_switch),
+        tool_format=answers.tool_format,
+        renders_tools=answers.renders_tools,
+        embeddings=model.embedding is not None,
         adapters=[adapter.name for adapter in engine.adapters],
         loads_adapters=model.adapters is not None,
     )

@@ -2,8 +2,12 @@
 
 import pytest
 
+from limelight.engine import Engine
+from limelight.generation import ReasoningFormat
 from limelight.http.protocol.fields.endpoints import ENDPOINTS
 from limelight.http.protocol.fields.other_engines import OTHER_ENGINES
+from limelight.parsing.answer_format import AnswerFormat
+from limelight.testing import scripted_model
 
 pytestmark = pytest.mark.anyio
 
@@ -18,6 +22,20 @@ async def test_every_field_of_every_endpoint_is_told_with_its_effect_and_advice(
         }
 
 
+async def test_how_a_model_marks_its_reasoning_and_calls_tools_is_told(serve):
+    answers = AnswerFormat(
+        reasoning=ReasoningFormat("<think>", "</think>"),
+        reasoning_switch="enable_thinking",
+        tool_format="hermes",
+        renders_tools=True,
+    )
+    engine = Engine("scripted", loader=scripted_model("ok", answer_format=answers))
+    async with serve(engine) as client:
+        model = (await client.get("/v1/capabilities")).json()["model"]
+    assert model["reasoning"] == {"start": "<think>", "end": "</think>", "switch": "enable_thinking"}
+    assert (model["tool_format"], model["renders_tools"]) == ("hermes", True)
+
+
 async def test_the_model_and_its_limits_are_told(serve):
     async with serve() as client:
         told = (await client.get("/v1/capabilities")).json()
@@ -25,6 +43,10 @@ async def test_the_model_and_its_limits_are_told(serve):
             "id": "scripted",
             "max_model_len": 2048,
             "vocab_size": 258,
+            "reasoning": None,
+            "tool_format": None,
+            "renders_tools": False,
+            "embeddings": True,
             "adapters": [],
             "loads_adapters": True,
         }

@@ -31,15 +31,24 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 NUM_EXAMPLES = 12
 USUALLY_ANSWERED = {"POST /v1/chat/completions", "POST /v1/completions", "POST /detokenize", "GET /v1/models"}
 
+QUESTION = {
+    "type": "object",
+    "properties": {"role": {"type": "string", "enum": ["user"]}, "content": {"type": "string", "maxLength": 20}},
+    "required": ["role", "content"],
+    "additionalProperties": False,
+}
+
 
 def narrowed() -> dict[str, Any]:
-    """The document with the one model that there is and few fields at once, so that many requests are answered."""
+    """The document with the one model that there is, simple messages and few fields, so that many are answered."""
     changed = deepcopy(openapi_document())
     for schema in changed["components"]["schemas"].values():
         if "x-refused-fields" in schema:
-            schema |= {"additionalProperties": False, "maxProperties": len(schema.get("required", ())) + 2}
+            schema |= {"additionalProperties": False, "maxProperties": len(schema.get("required", ())) + 1}
             if "model" in schema["properties"]:
                 schema["properties"]["model"] = {"type": "string", "enum": ["scripted"]}
+            if "messages" in schema["properties"]:
+                schema["properties"]["messages"] = {"type": "array", "items": QUESTION, "minItems": 1, "maxItems": 2}
     return changed
 
 

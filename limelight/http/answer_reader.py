@@ -23,6 +23,7 @@ class AnswerReader:
         parser: finds the calls; None: all text is text.
         max_calls: further calls are left out; None: there is no limit.
         include_reasoning: give the reasoning.
+        calls_only: the answer was held to calls, so that text in it is what is left of one that broke off.
         forced: the client has named the function, so that its call is an answer like any other.
     """
 
@@ -32,11 +33,13 @@ class AnswerReader:
         *,
         max_calls: int | None = None,
         include_reasoning: bool = True,
+        calls_only: bool = False,
         forced: bool = False,
     ) -> None:
         self._parser = parser
         self._max_calls = max_calls
         self._include_reasoning = include_reasoning
+        self._calls_only = calls_only
         self._forced = forced
         self._num_calls = 0
         self._held: list[TokenLogprob] = []
@@ -88,12 +91,13 @@ class AnswerReader:
         match part:
             case ReasoningPart():
                 return self._include_reasoning
+            case TextPart():
+                return not self._calls_only
             case CallStart(index):
                 self._num_calls = index + 1 if self._in_limit(index) else self._num_calls
                 return self._in_limit(index)
             case CallArguments(index):
                 return self._in_limit(index)
-        return True
 
     def _in_limit(self, index: int) -> bool:
         return self._max_calls is None or index < self._max_calls

@@ -83,6 +83,8 @@ class PreparedConversation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         tool_format: the format in which calls are looked for; None: all text is text.
         tools: that may be called.
+        calls_only: the answer is held to calls.
+        is_forced: the client has named the function.
     """
 
     prompt: ChatPrompt
@@ -92,6 +94,7 @@ class PreparedConversation(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[FunctionTool, ...] = ()
     max_calls: int | None = None
     include_reasoning: bool = True
+    calls_only: bool = False
     is_forced: bool = False
 
     def reader(self) -> AnswerReader:
@@ -101,6 +104,7 @@ class PreparedConversation(msgspec.Struct, frozen=True, kw_only=True):
             None if self.tool_format is None else new_parser(self.tool_format, schemas),
             max_calls=self.max_calls,
             include_reasoning=self.include_reasoning,
+            calls_only=self.calls_only,
             forced=self.is_forced,
         )
 
@@ -152,6 +156,7 @@ def prepare(engine: Engine, conversation: Conversation, sampling: SamplingParams
         tools=tools,
         max_calls=None if conversation.parallel_tool_calls else 1,
         include_reasoning=conversation.include_reasoning,
+        calls_only=bool(tools) and conversation.tool_choice != "auto",
         is_forced=isinstance(conversation.tool_choice, NamedTool),
     )
 

@@ -182,6 +182,17 @@ async def test_a_call_that_the_limit_cuts_off_says_so(serve):
     assert calls_of(streamed)[0][1].startswith('{"city"')
 
 
+async def test_what_is_left_of_a_call_that_had_to_be_made_is_no_text(serve):
+    two = '[{"name": "now", "parameters": {}}, {"name": "now", "parameters": {}}]'
+    async with serve(scripted_engine(two)) as client:
+        for limit in (3, 40):
+            whole, streamed, reason, _ = await both(client, tools=[NOW], tool_choice="required", max_tokens=limit)
+            assert reason == whole["finish_reason"] == "length"
+            assert not whole["message"]["content"]
+            assert streamed["content"] == ""
+    assert calls_of(whole["message"]) == calls_of(streamed) == [("now", "{}")]
+
+
 async def test_the_first_form_of_tools(serve):
     async with serve(hermes(CALLS)) as client:
         fields = {"functions": [WEATHER["function"], NOW["function"]], "function_call": "auto"}

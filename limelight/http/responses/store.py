@@ -41,6 +41,9 @@ class ResponseStore:
         max_bytes: how many bytes they may take together, events and what they continue included.
         max_age_seconds: how long each is kept.
         clock: seconds.
+
+    Attributes:
+        num_bytes: what all responses take.
     """
 
     def __init__(
@@ -55,16 +58,12 @@ class ResponseStore:
         self._max_age_seconds = max_age_seconds
         self._clock = clock
         self._shelves: dict[str, _Shelf] = {}
+        self.num_bytes = 0
 
     @property
     def enabled(self) -> bool:
         """Whether anything is kept."""
         return self._max_responses > 0
-
-    @property
-    def num_bytes(self) -> int:
-        """What all responses take."""
-        return sum(shelf.num_bytes for shelf in self._shelves.values())
 
     def __len__(self) -> int:
         return sum(len(shelf.responses) for shelf in self._shelves.values())
@@ -99,14 +98,14 @@ class ResponseStore:
         if stored.num_holders:
             shelf = self._shelves[stored.owner]
             shelf.items.update(dict.fromkeys(stored.item_ids, stored))
-            shelf.num_bytes += stored.num_bytes - num_bytes
+            self._count(stored, stored.num_bytes - num_bytes)
             self.shrink()
 
     def resize(self, stored: StoredResponse, num_bytes: int) -> None:
         """Its events take `num_bytes` more, or less."""
         if stored.num_holders:
-            self._shelves[stored.owner].num_bytes += num_bytes
-            if num_bytes > 0:
+            self._count(stored, num_bytes)
+            if num_bytes > 0 and self.num_bytes > self._max_bytes:
                 self.shrink()
 
     def get(self, owner: str, response_id: str, param: str | None = None) -> StoredResponse:
@@ -198,6 +197,10 @@ class ResponseStore:
         if not shelf.responses:
             del self._shelves[stored.owner]
 
+    def _count(self, stored: StoredResponse, num_bytes: int) -> None:
+        self._shelves[stored.owner].num_bytes += num_bytes
+        self.num_bytes += num_bytes
+
     def _hold(self, stored: StoredResponse) -> None:
         """One more holds it; the first one makes it count, and what it continues too."""
         holding: StoredResponse | None = stored
@@ -205,7 +208,7 @@ class ResponseStore:
             holding.num_holders += 1
             if holding.num_holders > 1:
                 return
-            self._shelves[holding.owner].num_bytes += holding.num_bytes
+            self._count(holding, holding.num_bytes)
             holding = holding.parent
 
     def _release(self, stored: StoredResponse) -> None:
@@ -215,7 +218,7 @@ class ResponseStore:
             released.num_holders -= 1
             if released.num_holders:
                 return
-            self._shelves[released.owner].num_bytes -= released.num_bytes
+            self._count(released, -released.num_bytes)
             released = released.parent
 
 

@@ -175,6 +175,8 @@ async def test_items_become_the_messages_of_the_template(serve):
         ({"top_logprobs": 21, "include": LOGPROBS}, "top_logprobs", "invalid_value"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format.type", "invalid_value"),
         ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema", "invalid_value"),
+        ({"text": {"fromat": {"type": "text"}}}, "text", "invalid_value"),
+        ({"reasoning": {"budget": 5}}, "reasoning", "invalid_value"),
         ({"text": {"verbosity": "low"}}, "text.verbosity", "unsupported_parameter"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "invalid_value"),
         ({"reasoning": {"summary": "detailed"}}, "reasoning.summary", "unsupported_parameter"),

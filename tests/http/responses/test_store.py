@@ -1,5 +1,7 @@
 """What is kept of responses, for whom, and for how long."""
 
+from functools import partial
+
 import msgspec
 import pytest
 from hypothesis import settings
@@ -7,8 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from limelight.errors import InvalidRequest, ResponseNotFound
+from limelight.http.conversation import AnswerReader
+from limelight.http.frame_log import FrameLog
 from limelight.http.protocol.responses.items import Item, checked_items
 from limelight.http.protocol.responses.objects import OutputMessage, OutputText
+from limelight.http.responses.output import Output
+from limelight.http.responses.run import ResponseRun
 from limelight.http.responses.store import ResponseStore
 from tests.http.responses.test_events import empty_response
 
@@ -105,6 +111,37 @@ def test_whoever_has_most_gives_way():
 def test_a_response_beyond_the_whole_memory_is_not_kept():
     store = store_of(max_bytes=5000)
     store.add("ann", made(1), checked_items("x" * 6000), None)
+    assert (len(store), store.num_bytes) == (0, 0)
+
+
+class Recorded:
+    """Stands for a recording."""
+
+    def __init__(self, store, stored):
+        self.log = FrameLog(2**20, partial(store.resize, stored))
+        self.cancelled = False
+
+    def cancel(self, reason):
+        self.cancelled = True
+
+
+def test_events_count_and_those_of_running_responses_give_way_last():
+    store = store_of(max_bytes=20_000)
+    store.add("ann", made(1), checked_items("hi"), None)
+    run = ResponseRun(msgspec.structs.replace(empty_response(), id="resp_2"), AnswerReader(), Output())
+    running = store.add("ann", run.response, checked_items("hi"), None, run)
+    running.recording = recorded = Recorded(store, running)
+    for _ in range(40):
+        recorded.log.append([b"x" * 1000])
+    with pytest.raises(ResponseNotFound):
+        store.get("ann", "resp_1")
+    assert store.get("ann", "resp_2") is running
+    assert recorded.log.first > 0
+    assert recorded.log.num_bytes < store.num_bytes <= 20_000
+    store.delete("ann", "resp_2")
+    assert (recorded.cancelled, store.num_bytes) == (True, 0)
+    store.end(running, made(2))
+    recorded.log.append([b"the end"])
     assert (len(store), store.num_bytes) == (0, 0)
 
 

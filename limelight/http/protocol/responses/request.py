@@ -46,7 +46,7 @@ _SAMPLING = (
 )
 
 
-class TextFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TextFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """`text.format`; `name`, `schema`, `description` and `strict` belong to `json_schema`."""
 
     type: str
@@ -56,14 +56,14 @@ class TextFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     strict: bool | None = None
 
 
-class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
+class TextConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`text`."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
-class ReasoningConfig(msgspec.Struct, frozen=True, kw_only=True):
+class ReasoningConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`reasoning`."""
 
     effort: str | None = None
@@ -73,7 +73,7 @@ class ReasoningConfig(msgspec.Struct, frozen=True, kw_only=True):
     mode: str | None = None
 
 
-class ResponsesStreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ResponsesStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`stream_options`."""
 
     include_obfuscation: bool | None = None

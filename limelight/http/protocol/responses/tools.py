@@ -48,7 +48,7 @@ class ToolRef(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
 
 
-class ToolChoiceObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolChoiceObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """`tool_choice` as an object: a named tool, or those that are allowed."""
 
     type: str

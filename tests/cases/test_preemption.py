@@ -1,7 +1,7 @@
 """Requests that lose their pages in mid-answer and go on later: nothing of the answer may tell.
 
 Log-probabilities are compared to 0.001: what was computed token by token is computed again as one chunk, with sums in
-another order. Constrained output is not part of this release, so its state cannot be lost.
+another order. Outputs of a given form are in `test_structured_output.py`.
 """
 
 from collections import Counter

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.anyio
 
 ANSWER = "Grüße aus 東京 😀!"
 APIS = ["chat", "responses"]
-TOOL_APIS = ["responses"]
 HERMES = AnswerFormat(tool_format="hermes", renders_tools=True)
 RESUMABLE = {"x-limelight-resumable": "1"}
 
@@ -132,7 +131,7 @@ async def test_a_conversation_with_results_of_tools_reaches_the_template(api):
     assert lines[-1] == "assistant:"
 
 
-@pytest.mark.parametrize("api", TOOL_APIS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("text", ["", "I add."])
 async def test_a_tool_is_called_whole_and_streamed(api, text):
     answer = f"{text}{call(a=1, b=2)}"
@@ -149,7 +148,7 @@ async def test_a_tool_is_called_whole_and_streamed(api, text):
     assert sum(bool(chunk.tool_call_chunks) for chunk in chunks) > 1
 
 
-@pytest.mark.parametrize("api", TOOL_APIS)
+@pytest.mark.parametrize("api", APIS)
 async def test_several_calls_of_one_answer_stay_apart(api):
     engine = scripted_engine(f"{call(a=1, b=2)}\n{call(a=3, b=4)}", answer_format=HERMES)
     async with chat_model(engine, api) as model:
@@ -161,7 +160,7 @@ async def test_several_calls_of_one_answer_stay_apart(api):
         assert len({found["id"] for found in message.tool_calls}) == 2
 
 
-@pytest.mark.parametrize("api", TOOL_APIS)
+@pytest.mark.parametrize("api", APIS)
 async def test_a_call_its_result_and_the_answer_to_it_are_one_conversation(api):
     def answer(turn):
         text = "three" if b"tool: 3" in bytes(token for token in turn.prompt if token < END) else call(a=1, b=2)
@@ -177,7 +176,7 @@ async def test_a_call_its_result_and_the_answer_to_it_are_one_conversation(api):
     assert final.tool_calls == []
 
 
-@pytest.mark.parametrize("api", TOOL_APIS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("choice", ["any", "add"])
 async def test_a_tool_that_must_be_called_is_called(api, choice):
     async with chat_model(scripted_engine(call(a=1, b=2), answer_format=HERMES), api) as model:
@@ -185,7 +184,7 @@ async def test_a_tool_that_must_be_called_is_called(api, choice):
     assert [(found["name"], found["args"]) for found in message.tool_calls] == [("add", {"a": 1, "b": 2})]
 
 
-@pytest.mark.parametrize("api", TOOL_APIS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
 async def test_structured_output_is_of_its_class(api, method):
     text = call(a=1, b=2) if method == "function_calling" else '{"a": 1, "b": 2}'

@@ -69,3 +69,58 @@ test("a tool that must be called is called, and its result goes back", async () 
   });
   assert.ok(answer.output_text.length > 0);
 });
+
+const MESSAGES = [{ role: "user", content: QUESTION }];
+const CHAT_TOOL = { type: "function", function: { name: "find_city", parameters: CITY, strict: true } };
+
+test("a chat has the form that a schema asks for, whole and streamed", async () => {
+  const request = {
+    model, messages: MESSAGES, temperature: 0, max_completion_tokens: 200,
+    response_format: { type: "json_schema", json_schema: { name: "city", schema: CITY, strict: true } },
+  };
+  checkCity((await client.chat.completions.create(request)).choices[0].message.content);
+  checkCity(JSON.stringify((await client.chat.completions.parse(request)).choices[0].message.parsed));
+  checkCity((await client.chat.completions.stream(request).finalChatCompletion()).choices[0].message.content);
+});
+
+test("a chat calls the tool that it must call, and goes on with the result", async () => {
+  const request = {
+    model, messages: MESSAGES, tools: [CHAT_TOOL], tool_choice: "required", temperature: 0,
+    max_completion_tokens: 200,
+  };
+  const whole = (await client.chat.completions.create(request)).choices[0];
+  assert.equal(whole.finish_reason, "tool_calls");
+  assert.equal(whole.message.tool_calls[0].function.name, "find_city");
+  checkCity(whole.message.tool_calls[0].function.arguments);
+  const streamed = (await client.chat.completions.stream(request).finalChatCompletion()).choices[0];
+  assert.equal(streamed.finish_reason, "tool_calls");
+  checkCity(streamed.message.tool_calls[0].function.arguments);
+  const answer = await client.chat.completions.create({
+    ...request,
+    messages: [
+      ...MESSAGES, whole.message,
+      { role: "tool", tool_call_id: whole.message.tool_calls[0].id, content: "Paris" },
+    ],
+    tool_choice: "none",
+    max_completion_tokens: 10,
+  });
+  assert.ok(answer.choices[0].message.content.length > 0);
+});
+
+test("the client's own loop runs a tool and ends", async () => {
+  const heard = [];
+  const runner = client.chat.completions.runTools({
+    model, messages: MESSAGES, temperature: 0, max_completion_tokens: 200,
+    tool_choice: { type: "function", function: { name: "find_city" } },
+    tools: [{
+      type: "function",
+      function: {
+        name: "find_city", description: "Finds a city.", parameters: CITY, parse: JSON.parse,
+        function: (found) => { heard.push(found); return "Paris"; },
+      },
+    }],
+  });
+  await runner.done();
+  assert.equal(heard.length, 1);
+  checkCity(JSON.stringify(heard[0]));
+});

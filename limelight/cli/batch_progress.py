@@ -64,7 +64,7 @@ class BatchProgress:
         self._bar = tqdm(
             total=num_lines,
             initial=num_before,
-            unit="request",
+            unit=" requests",
             disable=not sys.stderr.isatty(),
             dynamic_ncols=True,
         )

@@ -42,6 +42,7 @@ async def test_every_answer_is_the_one_that_http_gives(tmp_path: Path) -> None:
         "text": ("/v1/completions", {"model": "scripted", "prompt": ["a", "b"], "max_tokens": 3, "seed": 1}),
         "message": ("/v1/messages", {"model": "scripted", "messages": HI, "max_tokens": 4}),
         "response": ("/v1/responses", {"model": "scripted", "input": "hi", "store": False}),
+        "embedding": ("/v1/embeddings", {"model": "scripted", "input": ["hi", "ho"]}),
         "none": ("/v1/completions", {"model": "nope", "prompt": "a"}),
         "slip": ("/v1/completions", {"model": "scripted", "prompt": "a", "temprature": 1}),
         "long": ("/v1/completions", {"model": "scripted", "prompt": "x" * 3000}),

@@ -60,6 +60,14 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     add_special_tokens: bool = False
 
 
+TOLD_FORMAT = "hermes"
+"""In which a model may call tools that its chat template knows nothing of: many models have met it."""
+NO_AUTO = (
+    "this model's chat template has tools, but not in a format of calls that is known here, so calls cannot be told "
+    'from text; set tool_choice to "required" or to a function, or start the server with --tool-call-parser'
+)
+
+
 class ToolCall(msgspec.Struct, frozen=True):
     """A whole call; `arguments` is JSON."""
 
@@ -179,7 +187,8 @@ def _prompt(
     if not renders_tools:
         form = CALL_FORMS.get(tool_format or JSON_LIST, CALL_FORMS[JSON_LIST])
         messages = with_calls_as_text(messages, form)
-        messages = with_tools_told(messages, tools, form) if tools else messages
+        if tools:
+            messages = with_tools_told(messages, tools, form, optional=conversation.tool_choice == "auto")
     return ChatPrompt(
         messages=messages,
         tools=tuple(map(_template_tool, tools)) if tools and renders_tools else None,
@@ -223,20 +232,13 @@ def _calling(
         return (own if own and TOOL_FORMATS[own].is_whole else None), wanted
     several = conversation.parallel_tool_calls
     if conversation.tool_choice == "auto":
-        if own is None:
-            raise InvalidRequest(_no_auto(answers), param="tool_choice")
-        return own, form_of_text_with_calls(own, tools, wanted, several=several)
+        if own is None and answers.renders_tools:
+            raise InvalidRequest(NO_AUTO, param="tool_choice")
+        used = own or TOLD_FORMAT
+        return used, form_of_text_with_calls(used, tools, wanted, several=several)
     used = own if own is not None and own in CALL_FORMS else JSON_LIST
     several = several and conversation.tool_choice == "required"
     return used, form_of_calls(used, tools, several=several, param="tools")
-
-
-def _no_auto(answers: AnswerFormat) -> str:
-    known = "no tools" if not answers.renders_tools else "tools, but not in a format of calls that is known here"
-    return (
-        f"this model's chat template has {known}, so it cannot choose between text and calls by itself; set "
-        'tool_choice to "required" or to a function, or start the server with --tool-call-parser'
-    )
 
 
 def _template_tool(tool: FunctionTool) -> dict[str, Any]:

@@ -9,11 +9,18 @@ from limelight.http.call_forms import CallForm, FunctionTool
 Messages = tuple[Mapping[str, Any], ...]
 
 
-def with_tools_told(messages: Messages, tools: Sequence[FunctionTool], form: CallForm) -> Messages:
-    """The messages with the tools, and how to call them, at the end of the system message."""
+def with_tools_told(messages: Messages, tools: Sequence[FunctionTool], form: CallForm, *, optional: bool) -> Messages:
+    """The messages with the tools, and how to call them, at the end of the system message.
+
+    Args:
+        optional: the model may answer with text as well.
+    """
     lines = "\n".join(json.dumps(_function(tool), ensure_ascii=False) for tool in tools)
     example = form.before + form.written("NAME", '{"PARAMETER": VALUE}') + form.after
-    text = f"These functions can be called:\n{lines}\nTo call one, answer with its name and arguments:\n{example}"
+    how = "To call one, answer with its name and arguments:"
+    if optional:
+        how = "Where one of them is needed, answer with its name and arguments; otherwise answer as usual:"
+    text = f"These functions can be called:\n{lines}\n{how}\n{example}"
     if messages and messages[0].get("role") == "system":
         told = {**messages[0], "content": f"{messages[0]['content']}\n\n{text}".strip()}
         return (told, *messages[1:])

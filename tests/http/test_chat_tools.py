@@ -165,13 +165,27 @@ async def test_a_model_without_tools_in_its_template_is_told_of_them(serve):
     script = Capture("x")
     async with serve(scripted_engine(script, answer_format=AnswerFormat())) as client:
         await client.post(CHAT, json=chat_body(tools=[WEATHER], tool_choice="required", max_tokens=4))
-        error = error_of(await client.post(CHAT, json=chat_body(tools=[WEATHER])), 400)
-        assert error["param"] == "tool_choice"
-        assert "required" in error["message"]
+        auto = await client.post(CHAT, json=chat_body(tools=[WEATHER]))
+        assert auto.json()["choices"][0]["message"]["content"] == "x"
         none = await client.post(CHAT, json=chat_body(tools=[WEATHER], tool_choice="none"))
         assert none.json()["choices"][0]["message"]["content"] == "x"
     assert script.prompts[0].startswith('system: These functions can be called:\n{"name": "get_weather"')
-    assert script.prompts[1] == "user: hi\nassistant:"
+    assert "answer as usual:\n<tool_call>" in script.prompts[1]
+    assert script.prompts[2] == "user: hi\nassistant:"
+
+
+async def test_a_model_that_was_told_of_tools_may_call_one(serve):
+    async with serve(scripted_engine(CALLS, answer_format=AnswerFormat())) as client:
+        whole, streamed, reason, _ = await both(client, tools=[WEATHER, NOW])
+    assert whole["finish_reason"] == reason == "tool_calls"
+    assert calls_of(whole["message"]) == calls_of(streamed) != []
+
+
+async def test_tools_in_a_format_that_is_not_known_are_refused_under_auto(serve):
+    async with serve(scripted_engine("x", answer_format=AnswerFormat(renders_tools=True))) as client:
+        error = error_of(await client.post(CHAT, json=chat_body(tools=[WEATHER])), 400)
+        assert error["param"] == "tool_choice"
+        assert "required" in error["message"]
 
 
 async def test_a_call_that_the_limit_cuts_off_says_so(serve):

@@ -170,7 +170,7 @@ async def test_items_become_the_messages_of_the_template(serve):
         ({"temperature": 9}, "temperature", "invalid_value"),
         ({"metadata": {"k" * 65: "v"}}, "metadata", "invalid_value"),
         ({"metadata": {str(number): "v" for number in range(17)}}, "metadata", "invalid_value"),
-        ({"include": ["reasoning.encrypted_content"]}, "include[0]", "unsupported_parameter"),
+        ({"include": ["file_search_call.results"]}, "include[0]", "unsupported_parameter"),
         ({"top_logprobs": 3}, "top_logprobs", "invalid_value"),
         ({"top_logprobs": 21, "include": LOGPROBS}, "top_logprobs", "invalid_value"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format.type", "invalid_value"),
@@ -208,6 +208,14 @@ async def test_what_cannot_be_done_is_refused_by_name(serve, fields, param, code
         for stream in (False, True):
             error = error_of(await client.post(RESPONSES, json=body(stream=stream) | fields), 400)
             assert (error["param"], error["code"]) == (param, code)
+
+
+async def test_reasoning_that_shall_be_encrypted_is_given_as_text(serve):
+    async with serve(scripted_engine("ok")) as client:
+        asked = body(include=["reasoning.encrypted_content"], store=False)
+        answer = await client.post(RESPONSES, json=asked)
+    assert answer.status_code == 200
+    assert answer.json()["output"][0]["content"][0]["text"] == "ok"
 
 
 async def test_stream_options_need_a_stream(serve):

@@ -19,7 +19,7 @@ RESPONSES_FIELDS: Mapping[str, Field] = {
     "background": works("answers at once and goes on by itself; needs store"),
     "store": works("on unless false: kept in memory, bounded by number, bytes and age"),
     "metadata": works("up to 16 pairs; comes back with the answer"),
-    "include": works("message.output_text.logprobs; what it names besides is refused"),
+    "include": works("message.output_text.logprobs; reasoning.encrypted_content has no effect, the rest is refused"),
     "max_output_tokens": works("reasoning included"),
     "temperature": works(),
     "top_p": works(),

@@ -16,6 +16,8 @@ from limelight.quoting import quoted
 from limelight.structured_outputs import StructuredOutputsParams
 
 LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+"""Without effect: reasoning items have their text, so that they can be sent back as they came, stored or not."""
 MAX_METADATA_PAIRS = 16
 MAX_METADATA_KEY_CHARACTERS = 64
 MAX_METADATA_VALUE_CHARACTERS = 512
@@ -181,14 +183,10 @@ def _check_metadata(metadata: dict[str, str]) -> None:
 
 def _check_include(body: ResponsesRequest) -> None:
     for index, name in enumerate(body.include or ()):
-        if name == LOGPROBS:
-            continue
-        advice = (
-            "the reasoning is given as text; send its item back as it came"
-            if name == "reasoning.encrypted_content"
-            else f"only {LOGPROBS} can be included"
-        )
-        raise UnsupportedField(f"include names {quoted(name)}: {advice}", param=f"include[{index}]")
+        if name not in (LOGPROBS, ENCRYPTED_REASONING):
+            raise UnsupportedField(
+                f"include names {quoted(name)}: only {LOGPROBS} can be included", param=f"include[{index}]"
+            )
     if not body.top_logprobs:
         return
     if LOGPROBS not in (body.include or ()):

@@ -16,8 +16,9 @@ MAX_REFERENCE_LEVELS = 1200
 """Levels of all definitions that are referred to, together: compiling goes down as deep, on a stack of a thread."""
 MAX_MULTIPLE = 20_000
 """Least common multiple of all `multipleOf`, in units of their last digit: an automaton has a state for each."""
-WHITESPACE_PATTERN = r"[\x20\x0A\x0D\x09]{1,64}"
-"""Between the parts of JSON. Bounded: small models go on with white space until their tokens are spent."""
+WHITESPACE_PATTERN = r"\x20{1,2}|\n[\x20\x09]{0,7}"
+"""Between the parts of JSON: one or two blanks, or a line break and its indentation. Bounded: small models go on
+with white space until their tokens are spent."""
 
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")

@@ -36,7 +36,7 @@ def lark_grammar(text: str) -> str:
 
 
 def regex_grammar(pattern: str) -> str:
-    """Texts that match `pattern` as a whole.
+    r"""Texts that match `pattern` as a whole; `\d`, `\w` and `\s` are ASCII, as in JSON schemas and in vLLM.
 
     Raises:
         InvalidRequest: it is too long. Names no field.
@@ -46,7 +46,14 @@ def regex_grammar(pattern: str) -> str:
     _check_length("the regular expression", pattern)
     if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
         raise InvalidRequest("the regular expression ends with a backslash that escapes nothing")
-    return LLMatcher.grammar_from_regex(pattern)
+    return LLMatcher.grammar_from_regex(slashed_regex(pattern))
+
+
+def slashed_regex(pattern: str) -> str:
+    r"""`pattern` as it stands between slashes in a grammar, `\d`, `\w` and `\s` as ASCII."""
+    from llguidance import regex_to_lark
+
+    return regex_to_lark(pattern, "dws")
 
 
 def choice_grammar(choices: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from limelight.errors import InvalidRequest
 from limelight.models.constraints.json_schema import WHITESPACE_PATTERN, checked_schema
-from limelight.models.constraints.lark import lark_grammar, literal
+from limelight.models.constraints.lark import lark_grammar, literal, slashed_regex
 from limelight.models.constraints.token_table import TokenTable
 
 MAX_PARTS = 500
@@ -62,7 +62,7 @@ class _Writer:
             "const_string": lambda layout: self._literals(_text(layout, "value")),
             "json_schema": self._json_schema,
             "any_text": lambda layout: self._terminal(_ANY_TEXT),
-            "regex": lambda layout: self._terminal(f"/{_slashed(_text(layout, 'pattern'))}/"),
+            "regex": lambda layout: self._terminal(f"/{slashed_regex(_text(layout, 'pattern'))}/"),
             "grammar": self._grammar,
             "sequence": lambda layout: " ".join(map(self._rule, _list(layout, "elements"))),
             "or": lambda layout: " | ".join(map(self._rule, _list(layout, "elements"))),
@@ -199,9 +199,3 @@ def _text(layout: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise InvalidRequest(f"the structural tag's {name} is {value!r:.80}; it must be a string")
     return value
-
-
-def _slashed(pattern: str) -> str:
-    from llguidance import regex_to_lark
-
-    return regex_to_lark(pattern, "")

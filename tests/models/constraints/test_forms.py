@@ -79,6 +79,8 @@ def test_what_fits_is_let_through_to_its_end(params, text):
         ({"json": PERSON}, "{" + " " * 65),
         ({"json_object": True}, "["),
         ({"regex": "ab"}, "abc"),
+        ({"regex": r"\d"}, "٣"),
+        ({"regex": r"\w"}, "é"),
         ({"choice": ["yes", "no"]}, "yes!"),
         ({"grammar": 'start: "x" <call> "y"'}, "xy"),
     ],

@@ -3,6 +3,7 @@
 Imported and built on first use: a model that nobody asks for a form never pays for it.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from limelight.errors import InvalidRequest, LimelightError
@@ -123,10 +124,23 @@ class _Tokens:
         self.tokens = table.tokens
         self.special_token_ids = sorted(table.special_token_ids)
         self._vocabulary = vocabulary
+        self._table = table
 
     def __call__(self, text: str | bytes) -> list[int]:
-        written = text.decode(errors="replace") if isinstance(text, bytes) else text
-        return self._vocabulary.encode(written, add_special_tokens=False)
+        """Tokens that spell the text itself: without the space that some tokenizers put before a text."""
+        raw = text if isinstance(text, bytes) else text.encode()
+        written = raw.decode(errors="replace")
+        token_ids = self._vocabulary.encode(written, add_special_tokens=False)
+        if self._spelling(token_ids) == raw:
+            return token_ids
+        token_ids = self._vocabulary.encode(f"\n{written}", add_special_tokens=False)
+        num_bytes = len(self._spelling(token_ids)) - len(raw)
+        while token_ids and num_bytes > 0:
+            num_bytes -= len(self.tokens[token_ids.pop(0)])
+        return token_ids if self._spelling(token_ids) == raw else list(self._table.spelling(raw))
+
+    def _spelling(self, token_ids: Sequence[int]) -> bytes:
+        return b"".join([self.tokens[token_id] for token_id in token_ids])
 
 
 def reason(message: str) -> str:

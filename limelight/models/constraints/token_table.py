@@ -32,9 +32,10 @@ class TokenTable:
         self.vocab_size = vocab_size
         self.tokens = [vocabulary.token_bytes(token_id) for token_id in range(vocab_size)]
         self.special_token_ids = frozenset(filter(vocabulary.is_special, range(vocab_size)))
-        self._ids = sorted(range(vocab_size), key=self.tokens.__getitem__)
-        self._sorted = [self.tokens[token_id] for token_id in self._ids]
-        self._joined = b"".join(self.tokens)
+        order = sorted(range(vocab_size), key=self.tokens.__getitem__)
+        self._ids = np.array(order, np.int64)
+        self._sorted = [self.tokens[token_id] for token_id in order]
+        self._joined = np.frombuffer(b"".join(self.tokens), np.uint8)
         self._ends = np.cumsum([len(token) for token in self.tokens])
 
     def beginning_with(self, text: bytes) -> TokenIds:
@@ -42,20 +43,15 @@ class TokenTable:
         start = bisect_left(self._sorted, text)
         after = _next_after(text)
         end = len(self._sorted) if after is None else bisect_left(self._sorted, after, start)
-        return np.array(self._ids[start:end], np.int64)
+        return self._ids[start:end]
 
     def containing(self, text: bytes) -> TokenIds:
         """Ids of the tokens that hold `text`, which is not empty, anywhere."""
-        found = []
-        place = self._joined.find(text)
-        while place >= 0:
-            token_id = int(np.searchsorted(self._ends, place, side="right"))
-            if place + len(text) <= self._ends[token_id]:
-                found.append(token_id)
-                place = self._joined.find(text, int(self._ends[token_id]))
-            else:
-                place = self._joined.find(text, place + 1)
-        return np.array(found, np.int64)
+        places = np.flatnonzero(self._joined[: max(0, len(self._joined) - len(text) + 1)] == text[0])
+        for offset, byte in enumerate(text[1:], start=1):
+            places = places[self._joined[places + offset] == byte]
+        token_ids = np.searchsorted(self._ends, places, side="right")
+        return np.unique(token_ids[places + len(text) <= self._ends[token_ids]])
 
     def within(self, text: bytes) -> TokenIds:
         """Ids of the tokens that `text` begins with."""
@@ -63,7 +59,7 @@ class TokenTable:
         for length in range(1, len(text) + 1):
             place = bisect_left(self._sorted, text[:length])
             while place < len(self._sorted) and self._sorted[place] == text[:length]:
-                found.append(self._ids[place])
+                found.append(int(self._ids[place]))
                 place += 1
         return np.array(found, np.int64)
 

@@ -62,3 +62,8 @@ def test_what_no_token_begins_is_told():
 
     with pytest.raises(ValueError, match="no token"):
         TokenTable(Poor(), 1).spelling(b"b")
+
+
+def test_a_text_longer_than_all_tokens_is_nowhere():
+    assert not len(TABLE.containing(b"x" * 100_000))
+    assert not len(TABLE.beginning_with(b"x" * 100_000))

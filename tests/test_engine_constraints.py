@@ -5,6 +5,7 @@ import json
 import random
 import threading
 
+import anyio.lowlevel
 import jsonschema_rs
 import pytest
 
@@ -133,10 +134,25 @@ async def outcomes(depth, *, num_pages, cancelled=()):
                 break
         return None
 
+    everybody_is_there = threading.Event()
+
+    async def wait_for_everybody(engine):
+        while engine.statistics().num_running + engine.statistics().num_waiting < sum(case.n for case in mixed_cases()):
+            await anyio.lowlevel.checkpoint()
+        everybody_is_there.set()
+
     async with scripted_engine(
-        noise, pipeline_depth=depth, num_pages=num_pages, page_size=8, max_num_seqs=16, max_model_len=96
+        noise,
+        pipeline_depth=depth,
+        num_pages=num_pages,
+        page_size=8,
+        max_num_seqs=16,
+        max_model_len=96,
+        before_step=lambda step: everybody_is_there.wait(60),
     ) as engine:
-        found = await asyncio.gather(*(one(engine, *case) for case in enumerate(mixed_cases())))
+        *found, _ = await asyncio.gather(
+            *(one(engine, *case) for case in enumerate(mixed_cases())), wait_for_everybody(engine)
+        )
         statistics = engine.statistics()
         assert statistics.num_free_seats == statistics.num_seats
         assert statistics.num_free_pages == statistics.num_pages

@@ -182,13 +182,14 @@ def conversation_prompt(engine: Engine, conversation: Conversation) -> ChatPromp
 def _prompt(
     answers: AnswerFormat, conversation: Conversation, tools: tuple[FunctionTool, ...], tool_format: str | None
 ) -> ChatPrompt:
-    renders_tools = answers.renders_tools or conversation.template is not None
+    own_template = conversation.template is not None
+    renders_tools = answers.renders_tools or own_template
     messages = conversation.messages
-    if not renders_tools:
-        form = CALL_FORMS.get(tool_format or JSON_LIST, CALL_FORMS[JSON_LIST])
+    form = CALL_FORMS.get(tool_format or JSON_LIST, CALL_FORMS[JSON_LIST])
+    if not (answers.renders_calls or own_template):
         messages = with_calls_as_text(messages, form)
-        if tools:
-            messages = with_tools_told(messages, tools, form, optional=conversation.tool_choice == "auto")
+    if tools and not renders_tools:
+        messages = with_tools_told(messages, tools, form, optional=conversation.tool_choice == "auto")
     return ChatPrompt(
         messages=messages,
         tools=tuple(map(_template_tool, tools)) if tools and renders_tools else None,

@@ -29,6 +29,7 @@ class AnswerFormat(msgspec.Struct, frozen=True, kw_only=True):
         reasoning_switch: the variable of its chat template that switches reasoning on and off.
         tool_format: the name of its tool format, or None if it is not known.
         renders_tools: its chat template writes tools into the prompt.
+        renders_calls: its chat template writes earlier calls into the prompt.
         reasoning_token_ids, tool_token_ids: special tokens that must be in the text for the marks to be found.
     """
 
@@ -36,5 +37,6 @@ class AnswerFormat(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_switch: str | None = None
     tool_format: str | None = None
     renders_tools: bool = False
+    renders_calls: bool = False
     reasoning_token_ids: frozenset[int] = frozenset()
     tool_token_ids: frozenset[int] = frozenset()

@@ -341,11 +341,20 @@ async def test_a_conversation_longer_than_the_context_is_refused_and_never_cut(s
     assert 192 < num_tokens < 260
 
 
-async def test_scoring_is_refused_and_an_echo_streams():
+async def test_an_echo_is_scored_and_streams():
     async with default_engine() as engine, model_client(engine) as client:
         prompt = "Your answer: Yes"
-        for fields in ({"max_tokens": 0}, {"max_tokens": 0, "logprobs": 1}, {"max_tokens": 2, "logprobs": 1}):
-            error_of(await client.post(COMPLETIONS, json=completion(prompt, echo=True, **fields)), 400)
+        error_of(await client.post(COMPLETIONS, json=completion(prompt, max_tokens=0)), 400)
+        for limit in (0, 2):
+            answer = await client.post(COMPLETIONS, json=completion(prompt, echo=True, max_tokens=limit, logprobs=1))
+            [choice] = answer.json()["choices"]
+            scores = choice["logprobs"]
+            assert choice["text"].startswith(prompt)
+            assert (choice["text"] == prompt) == (limit == 0)
+            assert scores["token_logprobs"][0] is scores["top_logprobs"][0] is None
+            assert all(score <= 0 for score in scores["token_logprobs"][1:])
+            assert len({len(scores[name]) for name in scores}) == 1
+            assert "".join(scores["tokens"]) == choice["text"]
         body = completion(prompt, echo=True, max_tokens=2, temperature=0)
         [whole] = texts((await client.post(COMPLETIONS, json=body)).json())
         chunks = streamed(await client.post(COMPLETIONS, json=body | {"stream": True}))

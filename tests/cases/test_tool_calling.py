@@ -11,7 +11,7 @@ from tests.http.wire import CHAT, by_choice, chat_body, serving, streamed
 
 pytestmark = pytest.mark.anyio
 
-HERMES = AnswerFormat(tool_format="hermes", renders_tools=True)
+HERMES = AnswerFormat(tool_format="hermes", renders_tools=True, renders_calls=True)
 ONE = '<tool_call>\n{"name": "find", "arguments": {"city": "Zürich"}}\n</tool_call>'
 TWO = f'{ONE}\n<tool_call>\n{{"name": "find", "arguments": {{"city": "Bern"}}}}\n</tool_call>'
 FIND = {

@@ -86,7 +86,6 @@ BAD_FIELDS = [
     ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"stream": True, "stream_options": []}, "stream_options"),
     ({"tools": []}, "tools"),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tool_choice"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"response_format": {"type": "json"}}, "response_format.type"),
     ({"continue_final_message": True}, "continue_final_message"),

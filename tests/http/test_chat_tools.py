@@ -22,7 +22,9 @@ CALLS = (
     'Let me see.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich"}}\n</tool_call>\n'
     '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 )
-HERMES = AnswerFormat(tool_format="hermes", renders_tools=True, reasoning=THINK, reasoning_switch="enable_thinking")
+HERMES = AnswerFormat(
+    tool_format="hermes", renders_tools=True, renders_calls=True, reasoning=THINK, reasoning_switch="enable_thinking"
+)
 TEMPLATE = (
     "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
     "{% for message in messages %}{{ message.role }}: {{ message.content }}"
@@ -182,7 +184,9 @@ async def test_a_model_that_was_told_of_tools_may_call_one(serve):
 
 
 async def test_tools_in_a_format_that_is_not_known_are_refused_under_auto(serve):
-    async with serve(scripted_engine("x", answer_format=AnswerFormat(renders_tools=True))) as client:
+    async with serve(
+        scripted_engine("x", answer_format=AnswerFormat(renders_tools=True, renders_calls=True))
+    ) as client:
         error = error_of(await client.post(CHAT, json=chat_body(tools=[WEATHER])), 400)
         assert error["param"] == "tool_choice"
         assert "required" in error["message"]

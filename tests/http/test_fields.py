@@ -147,7 +147,7 @@ def test_the_typed_request_has_exactly_the_fields_that_the_table_accepts(path):
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_the_server_does_with_every_field_what_the_table_says(serve, path):
-    engine = scripted_engine(answer_format=AnswerFormat(tool_format="hermes", renders_tools=True))
+    engine = scripted_engine(answer_format=AnswerFormat(tool_format="hermes", renders_tools=True, renders_calls=True))
     async with serve(engine, HttpSettings(trust_request_chat_template=True)) as client:
         await check_every_field(client, path)
 

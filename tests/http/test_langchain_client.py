@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 ANSWER = "Grüße aus 東京 😀!"
 APIS = ["chat", "responses"]
-HERMES = AnswerFormat(tool_format="hermes", renders_tools=True)
+HERMES = AnswerFormat(tool_format="hermes", renders_tools=True, renders_calls=True)
 RESUMABLE = {"x-limelight-resumable": "1"}
 
 

@@ -43,6 +43,7 @@ def find_answer_format(
         reasoning_switch=next((name for name in _SWITCHES if name in read), None),
         tool_format=tool_format,
         renders_tools="tools" in read,
+        renders_calls="tool_calls" in source,
         reasoning_token_ids=_special_token_ids((reasoning.start, reasoning.end) if reasoning else (), vocabulary),
         tool_token_ids=_special_token_ids(TOOL_FORMATS[tool_format].marks if tool_format else (), vocabulary),
     )

@@ -28,7 +28,7 @@ TOOL = {
     "strict": True,
 }
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-HERMES = AnswerFormat(reasoning=THINK, tool_format="hermes", renders_tools=True)
+HERMES = AnswerFormat(reasoning=THINK, tool_format="hermes", renders_tools=True, renders_calls=True)
 
 
 class Answer(BaseModel):

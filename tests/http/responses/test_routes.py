@@ -133,7 +133,9 @@ async def test_items_become_the_messages_of_the_template(serve):
         {"role": "assistant", "content": "two"},
         {"role": "user", "content": "end"},
     ]
-    async with serve(scripted_engine(heard, answer_format=AnswerFormat(renders_tools=True))) as client:
+    async with serve(
+        scripted_engine(heard, answer_format=AnswerFormat(renders_tools=True, renders_calls=True))
+    ) as client:
         answer = await client.post(RESPONSES, json=body(input=items, instructions="system"))
     assert answer.status_code == 200, answer.text
     assert "x-limelight-ignored-fields" not in answer.headers

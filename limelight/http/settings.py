@@ -35,7 +35,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             known name and another engine's name, and ignores the rest; "refuse" refuses all; "ignore" ignores all.
             Ignored fields are named in the `x-limelight-ignored-fields` response header.
         trust_request_chat_template: requests may bring a chat template of their own. It runs in a sandbox, in the
-            threads of the tokenizer, but nothing bounds the time and memory that it takes there.
+            threads of the tokenizer, for five seconds of their time at the most.
         header_wait_seconds: a stream's status line waits this long for the first token, so that an early failure has
             an honest status.
         keep_alive_seconds: after this much silence a stream carries a comment line; None switches that off.

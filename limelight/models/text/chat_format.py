@@ -26,8 +26,10 @@ GGUF_TOKEN_KEYS = {
     "pad_token": "padding_token_id",
 }
 
-MAX_TEMPLATE_CHARACTERS = 64 * 1024
+MAX_TEMPLATE_CHARACTERS = 32 * 1024
 """Of a template that comes with a request; those of models have up to 20 thousand."""
+MAX_FOREIGN_CODE_CHARACTERS = 48 * 1024
+"""Of the program that it becomes: Python compiles so much in some 30 ms, during which nobody else runs."""
 
 AS_TEXT = "send the whole prompt as text instead (/v1/completions, `limelight generate`)"
 """What to do without a chat template."""
@@ -143,7 +145,7 @@ class JinjaChatFormat:
                 param="chat_template",
             )
         try:
-            return ChatTemplate(source, now=self._now)
+            return ChatTemplate(source, now=self._now, max_code_characters=MAX_FOREIGN_CODE_CHARACTERS)
         except TemplateSyntax as error:
             raise InvalidRequest(f"chat_template is not valid Jinja ({error})", param="chat_template") from error
 

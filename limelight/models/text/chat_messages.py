@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from limelight.errors import InvalidRequest
+from limelight.models.text.json_size import has_more_values
 from limelight.quoting import quoted, shorten
 
 PART_SEPARATOR = "\n"
+MAX_ARGUMENT_VALUES = 20_000
+"""Of the arguments of one call that become an object; reading them takes a few milliseconds."""
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -121,9 +124,11 @@ def _part_text(part: object, param: str) -> str:
 
 
 def _tool_call(call: Any) -> Any:
-    """Arguments as an object, where they are one or a text that is the JSON of one; else as they are."""
+    """Arguments as an object, where they are one or a text that is the JSON of a sensible one; else as they are."""
     match call:
         case {"function": {"arguments": str(text)} as function}:
+            if has_more_values(text, MAX_ARGUMENT_VALUES):
+                return call
             try:
                 values = json.loads(text or "{}")
             except (ValueError, RecursionError):

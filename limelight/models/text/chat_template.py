@@ -1,26 +1,22 @@
 """One Jinja chat template: compiled once, rendered in a sandbox. Knows Jinja; knows nothing of requests.
 
-It renders what transformers 5 renders: same whitespace rules, extensions, filters and functions. Bounded: `range` ends
-at 100,000 items, the result at `MAX_CHARACTERS`; templates change none of their arguments and reach no attribute that
-starts with an underscore. Not bounded: nested loops, so a template is trusted as much as the model that it comes with.
+It renders what transformers 5 renders: same whitespace rules, extensions, filters and functions. Templates change none
+of their arguments and reach no attribute that starts with an underscore. What they cost is bounded: time, steps, the
+texts and lists that they make, and what one call may go through (`template_meter.py`, `template_texts.py`), so a
+template neither keeps its thread nor the interpreter's lock.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from jinja2 import nodes
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
-from jinja2.ext import Extension, loopcontrols
 from jinja2.meta import find_undeclared_variables
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from limelight.models.text.template_environment import TemplateEnvironment
+from limelight.models.text.template_meter import MAX_CHARACTERS
 from limelight.quoting import explanation
-
-MAX_CHARACTERS = 64 * 1024 * 1024
-"""No prompt comes near this; a template that runs away is stopped here."""
 
 
 class TemplateSyntax(Exception):
@@ -36,77 +32,51 @@ class ChatTemplate:
 
     Args:
         now: the local time, for the template's `strftime_now`.
+        max_code_characters: as in `TemplateEnvironment`, for templates that come while others are served.
 
     Attributes:
         loops_over_content: it takes message contents that are lists of parts.
         variables: names that it reads and does not define itself.
 
     Raises:
-        TemplateSyntax: the source is not valid Jinja.
+        TemplateSyntax: the source is not valid Jinja, or cannot be compiled within the limits.
     """
 
-    def __init__(self, source: str, *, now: Callable[[], datetime]) -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols], autoescape=False
-        )
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = lambda form: now().strftime(form)
+    def __init__(self, source: str, *, now: Callable[[], datetime], max_code_characters: int | None = None) -> None:
+        self._environment = TemplateEnvironment(now, max_code_characters)
         try:
-            parsed = environment.parse(source)
-            self.loops_over_content = _loops_over_content(parsed)
-            self.variables = frozenset(find_undeclared_variables(parsed))
-            self._template = environment.from_string(source)
+            with self._environment.metered():
+                parsed = self._environment.parse(source)
+                self.loops_over_content = _loops_over_content(parsed)
+                self.variables = frozenset(find_undeclared_variables(parsed))
+                self._template = self._environment.from_string(self._environment.bounded(parsed))
         except TemplateSyntaxError as error:
             raise TemplateSyntax(f"line {error.lineno}: {explanation(error.message)}") from error
         except RecursionError as error:
             raise TemplateSyntax("it nests too deeply to be compiled") from error
+        except (TemplateError, SyntaxError, MemoryError, OverflowError, ValueError) as error:
+            raise TemplateSyntax(f"it cannot be compiled: {explanation(error)}") from error
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """The text.
 
         Raises:
-            TemplateRefusal: the template raised, or stumbled over its arguments.
+            TemplateRefusal: the template raised, stumbled over its arguments, or asked for more than a limit.
         """
         pieces: list[str] = []
         num_characters = 0
         try:
-            for piece in self._template.generate(variables):
-                num_characters += len(piece)
-                if num_characters > MAX_CHARACTERS:
-                    raise TemplateRefusal(f"its output is longer than {MAX_CHARACTERS} characters")
-                pieces.append(piece)
+            with self._environment.metered():
+                for piece in self._template.generate(variables):
+                    num_characters += len(piece)
+                    if num_characters > MAX_CHARACTERS:
+                        raise TemplateRefusal(f"its output is longer than {MAX_CHARACTERS:,} characters")
+                    pieces.append(piece)
         except TemplateError as error:
             raise TemplateRefusal(error.message or type(error).__name__) from error
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise TemplateRefusal(f"{type(error).__name__}: {error}") from error
         return "".join(pieces)
-
-
-class _GenerationTag(Extension):
-    """`{% generation %} ... {% endgeneration %}` marks the assistant's text for training: its content, unchanged."""
-
-    tags = {"generation"}
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body, lineno=line)
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Jinja's own `tojson` is for HTML: it escapes `<` and sorts keys."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(message)
 
 
 def _loops_over_content(template: nodes.Template) -> bool:

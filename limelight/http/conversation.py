@@ -60,6 +60,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     add_special_tokens: bool = False
 
 
+MAX_TOOLS = 1024
 TOLD_FORMAT = "hermes"
 """In which a model may call tools that its chat template knows nothing of: many models have met it."""
 NO_AUTO = (
@@ -204,6 +205,8 @@ def _prompt(
 def _callable_tools(conversation: Conversation) -> tuple[FunctionTool, ...]:
     """The tools that the answer may call."""
     choice, tools = conversation.tool_choice, conversation.tools
+    if len(tools) > MAX_TOOLS:
+        raise InvalidRequest(f"there are {len(tools)} tools, at most {MAX_TOOLS} are allowed", param="tools")
     if choice == "none":
         return ()
     if not isinstance(choice, NamedTool):

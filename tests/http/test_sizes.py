@@ -5,9 +5,10 @@ import json
 import pytest
 
 from limelight.errors import InvalidRequest, UnknownField
+from limelight.http.conversation import MAX_TOOLS
 from limelight.http.protocol.chat import CHAT_DECODER, chat_conversation
 from limelight.http.protocol.completions import COMPLETION_DECODER, completion_prompts
-from limelight.http.protocol.sizes import MAX_ENTRIES, MAX_FIELD_BYTES, MAX_PROMPTS, MAX_TOKEN_IDS
+from limelight.http.protocol.sizes import MAX_ENTRIES, MAX_FIELD_BYTES, MAX_OBJECTS, MAX_PROMPTS, MAX_TOKEN_IDS
 from tests.http.wire import CHAT, COMPLETIONS, chat_body, completion_body, error_of
 
 pytestmark = pytest.mark.anyio
@@ -131,3 +132,19 @@ def test_half_a_character_is_named_wherever_it_stands(text, found):
 def test_whole_characters_and_escaped_backslashes_are_fine(text):
     body = f'{{"model":"m","messages":[{{"role":"user","content":"{text}"}}]}}'.encode()
     assert CHAT_DECODER.decode(body)[0].messages[0].content == json.loads(f'"{text}"')
+
+
+async def test_objects_in_messages_are_counted_before_they_are_read(shared_client):
+    part = {"type": "text", "text": "{" * 10}
+    many = [{"role": "user", "content": [part] * (MAX_OBJECTS + 1)}]
+    error = error_of(await shared_client.post(CHAT, json=chat_body(messages=many)), 400)
+    assert (error["param"], "objects" in error["message"]) == ("messages", True)
+    text = '{"' * (MAX_OBJECTS + 1)
+    answer = await shared_client.post(CHAT, json=chat_body(messages=[{"role": "user", "content": text}]))
+    assert "objects" not in answer.text
+
+
+async def test_tools_are_counted(shared_client):
+    tools = [{"type": "function", "function": {"name": f"f{number}"}} for number in range(MAX_TOOLS + 1)]
+    error = error_of(await shared_client.post(CHAT, json=chat_body(tools=tools)), 400)
+    assert (error["param"], str(MAX_TOOLS) in error["message"]) == ("tools", True)

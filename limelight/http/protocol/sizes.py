@@ -5,6 +5,7 @@ Only `messages`, `input` and `prompt` may be large, and there the values can be 
 """
 
 import re
+from itertools import islice
 
 import msgspec
 
@@ -18,6 +19,8 @@ MAX_ENTRIES = 10_000
 MAX_PROMPTS = 1024
 MAX_TOKEN_IDS = 2**20
 
+MAX_OBJECTS = 4 * MAX_ENTRIES
+_OBJECT = re.compile(rb"\{\s*\"")
 _LIST_OF_STRINGS = re.compile(rb"\s*\[\s*\"")
 _LIST = re.compile(rb"\s*\[")
 
@@ -41,8 +44,13 @@ def check_size(name: str, value: msgspec.Raw) -> None:
 
 
 def _check_entries(name: str, raw: bytes) -> None:
-    if _LIST.match(raw):
-        _limit(name, len(_entries.decode(raw)), "entries", MAX_ENTRIES)
+    if not _LIST.match(raw):
+        return
+    # Each entry, part and call is an object or two. Only where there are very many braces is it asked whether they are
+    # within strings, where a quote behind a brace is escaped.
+    if raw.count(b"{") > MAX_OBJECTS:
+        _limit(name, sum(1 for _ in islice(_OBJECT.finditer(raw), MAX_OBJECTS + 1)), "objects", MAX_OBJECTS)
+    _limit(name, len(_entries.decode(raw)), "entries", MAX_ENTRIES)
 
 
 def _check_prompt(name: str, raw: bytes) -> None:

@@ -13,12 +13,14 @@ import gc
 import http.client
 import importlib
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from limelight.cli import SWITCH_SECONDS
 from limelight.http import HttpSettings, create_app
 from limelight.testing import scripted_engine
 
@@ -133,7 +135,8 @@ async def measure() -> list[Outcome]:
     app = create_app(engine, settings=HttpSettings(trust_request_chat_template=True))
     probe, ended, outcomes = LagProbe(), threading.Event(), []
     prepared = list(cases())
-    gc.freeze()  # as `limelight serve` does
+    gc.freeze()  # this and the next as `limelight serve` does
+    sys.setswitchinterval(SWITCH_SECONDS)
     async with engine, wire.running_server(app) as port:
         ticking = asyncio.create_task(probe.run())
         reading = asyncio.create_task(asyncio.to_thread(read_stream, port, ended))

@@ -2,7 +2,8 @@ r"""Takes the reasoning out of a model's text as it arrives. Pure: the result de
 
 Rules. A reasoning stands at the beginning of the output, white space before it aside, or not at all: a start mark
 further on is text, and so is one after the end of the reasoning. The line feeds beside the marks belong to them, as in
-the templates of models that write them (`<think>\n...\n</think>\n\n...`). A reasoning that never ends stays one.
+the templates of models that write them (`<think>\n...\n</think>\n\n...`). A reasoning that never ends stays one. What
+is held back is bounded (`MAX_HELD_CHARACTERS`), so that a character costs the same wherever it stands.
 """
 
 import enum
@@ -11,6 +12,8 @@ from typing import NamedTuple
 from limelight.generation import ReasoningFormat
 
 WHITE_SPACE = " \t\r\n"
+MAX_HELD_CHARACTERS = 256
+"""White space and line feeds beside a mark that can belong to it; what is more is text, or reasoning."""
 
 
 class Opening(enum.Enum):
@@ -101,11 +104,12 @@ class ReasoningSplitter:
 
     def _read_start(self) -> None:
         begun = self._held.lstrip(WHITE_SPACE)
-        if begun.startswith(self._start):
+        is_far = len(self._held) - len(begun) > MAX_HELD_CHARACTERS
+        if begun.startswith(self._start) and not is_far:
             self._held = begun[len(self._start) :]
             self._was_reasoning = True
             self._state = _State.AFTER_START
-        elif not self._start.startswith(begun):
+        elif is_far or not self._start.startswith(begun):
             self.text_begins = 0
             self._state = _State.TEXT
 
@@ -116,8 +120,8 @@ class ReasoningSplitter:
             self._held = held[place + len(end) :]
             self.text_begins = self.num_taken - len(self._held)
             self._state = _State.AFTER_END
-            return held[:place].rstrip("\n")
-        certain = held[: len(held) - longest_open_prefix(held, end)].rstrip("\n")
+            return without_end(held[:place], "\n")
+        certain = without_end(held[: len(held) - longest_open_prefix(held, end)], "\n")
         self._held = held[len(certain) :]
         return certain
 
@@ -140,6 +144,12 @@ _FIRST_STATE = {
     Opening.REASONING: _State.AFTER_START,
     Opening.TEXT: _State.TEXT,
 }
+
+
+def without_end(text: str, characters: str) -> str:
+    """`text` without the last of these characters at its end, of which there may be `MAX_HELD_CHARACTERS`."""
+    end = text[-MAX_HELD_CHARACTERS:]
+    return text[: len(text) - len(end) + len(end.rstrip(characters))]
 
 
 def longest_open_prefix(text: str, mark: str) -> int:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limelight.generation import ReasoningFormat
-from limelight.parsing.reasoning import Opening, ReasoningSplitter, opening
+from limelight.parsing.reasoning import MAX_HELD_CHARACTERS, Opening, ReasoningSplitter, opening
 
 THINK = ReasoningFormat("<think>", "</think>")
 UNKNOWN, REASONING, TEXT = Opening.UNKNOWN, Opening.REASONING, Opening.TEXT
@@ -74,6 +74,29 @@ def test_only_what_may_be_a_mark_is_held_back() -> None:
     assert not splitter.is_through, "line feeds may follow"
     assert splitter.feed("Hi <") == ("", "Hi <")
     assert splitter.is_through
+
+
+MORE = MAX_HELD_CHARACTERS + 44
+LONG_RUNS = [
+    (UNKNOWN, " " * MORE + "<think>a</think>b", "", " " * MORE + "<think>a</think>b"),
+    (UNKNOWN, " " * MAX_HELD_CHARACTERS + "<think>a</think>b", "a", "b"),
+    (UNKNOWN, "<think>a" + "\n" * MORE + "</think>b", "a" + "\n" * 44, "b"),
+    (REASONING, "a" + "\n" * MORE + "b" + "\n" * MORE, "a" + "\n" * MORE + "b" + "\n" * MORE, ""),
+]
+
+
+@pytest.mark.parametrize(("begins", "written", "reasoning", "text"), LONG_RUNS)
+def test_a_long_run_of_white_space_is_not_held_back_for_ever(
+    begins: Opening, written: str, reasoning: str, text: str
+) -> None:
+    whole = split(begins, [written])
+    assert whole[:2] == (reasoning, text)
+    for size in (1, 7, 255, 256, 257):
+        assert split(begins, [written[start : start + size] for start in range(0, len(written), size)]) == whole
+    splitter = ReasoningSplitter(THINK, begins)
+    for character in written:
+        splitter.feed(character)
+        assert splitter.num_held <= MAX_HELD_CHARACTERS + len(THINK.end)
 
 
 def test_plain_text_is_not_held_back() -> None:

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limelight.parsing.parts import CallArguments, CallStart, Part, ReasoningPart, TextPart
+from limelight.parsing.reasoning import MAX_HELD_CHARACTERS
 from limelight.parsing.tool_calls.formats import TOOL_FORMATS, new_parser
+from limelight.parsing.tool_calls.source import PIECE_CHARACTERS
 from tests.parsing.written import ANSWERS, CASES, SCHEMAS
 
 _SNIPPETS = [
@@ -133,6 +135,22 @@ def test_text_is_held_back_only_while_it_may_be_a_mark() -> None:
     assert parser.feed(" <tool_call>") == []
     assert parser.feed('{"name": "now", "arguments": {"a"') == [CallStart(0, "now"), CallArguments(0, '{"a"')]
     assert parser.feed(': "x') == [CallArguments(0, ': "x')]
+
+
+def test_a_long_run_of_white_space_is_not_held_back_for_ever() -> None:
+    parser = new_parser("hermes", SCHEMAS)
+    assert parser.feed("a" + " " * MAX_HELD_CHARACTERS) == [TextPart("a")]
+    assert parser.feed(" " * 10) == [TextPart(" " * 10)]
+    written = "a" + " " * 1000 + '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+    whole = parse("hermes", [written])
+    assert text_of(whole) == "a" + " " * (1000 - MAX_HELD_CHARACTERS)
+    assert parse("hermes", list(written)) == whole
+
+
+@pytest.mark.parametrize(("name", "written"), [case[:2] for case in CASES])
+def test_an_answer_longer_than_a_piece_is_the_same_at_every_cut(name: str, written: str) -> None:
+    long = written * (2 * PIECE_CHARACTERS // len(written) + 2)
+    assert parse(name, [long]) == parse(name, [long[at : at + 50] for at in range(0, len(long), 50)])
 
 
 def test_python_arguments_and_xml_strings_stream_as_they_are_written() -> None:

@@ -4,13 +4,15 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 from limelight.parsing.parts import CallArguments, CallStart, Part, ReasoningPart, TextPart
-from limelight.parsing.reasoning import longest_open_prefix
+from limelight.parsing.reasoning import longest_open_prefix, without_end
 
 Value = TypeVar("Value")
 Steps = Generator[None, None, Value]
 """A computation that yields whenever it needs more text, and goes on when there is more or the text has ended."""
 
 WHITE_SPACE = " \t\r\n"
+PIECE_CHARACTERS = 4096
+"""A longer text is parsed in pieces: looking for a mark costs as much as there is to look at."""
 
 
 class Source:
@@ -176,8 +178,9 @@ class IncrementalParser:
 
     def feed(self, text: str) -> list[Part]:
         """See `ToolCallParser.feed`."""
-        self._source.push(text)
-        next(self._steps, None)
+        for start in range(0, len(text), PIECE_CHARACTERS):
+            self._source.push(text[start : start + PIECE_CHARACTERS])
+            next(self._steps, None)
         return self._answer.take()
 
     def finish(self) -> list[Part]:
@@ -225,7 +228,7 @@ def text_before(source: Source, answer: Answer, marks: Sequence[str]) -> Steps[s
 
 
 def _without_white_space(text: str) -> str:
-    return text.rstrip(WHITE_SPACE)
+    return without_end(text, WHITE_SPACE)
 
 
 def text_to_the_end(source: Source, answer: Answer) -> Steps[None]:

@@ -153,6 +153,10 @@ def prepare(engine: Engine, conversation: Conversation, sampling: SamplingParams
     answers = engine.answer_format
     tools = _callable_tools(conversation)
     wanted = conversation.answer_format or sampling.structured_outputs
+    if tools and not sampling.detokenize:
+        raise InvalidRequest(
+            "tools need text, in which calls are found; leave out detokenize: false, or tools", param="detokenize"
+        )
     tool_format, form = _calling(answers, conversation, tools, wanted)
     shown = sampling.shown_special_tokens | answers.reasoning_token_ids
     if tool_format == answers.tool_format:

@@ -246,6 +246,7 @@ async def test_the_first_form_of_tools(serve):
         ({"tools": [NOW], "tool_choice": "any"}, "tool_choice"),
         ({"tools": [NOW], "tool_choice": {"type": "function", "function": {"name": "then"}}}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [NOW], "detokenize": False}, "detokenize"),
         ({"tool_choice": {"type": "function", "function": {"name": "now"}}}, "tool_choice"),
         ({"functions": []}, "functions"),
         ({"functions": [{"name": "f", "parameters": {"type": 1}}]}, "functions[0].parameters"),

@@ -115,3 +115,14 @@ async def test_a_special_token_of_the_tokenizer_can_be_left_out(serve):
         with_begin = (await client.post(COMPLETIONS, json=completion_body())).json()
         without = (await client.post(COMPLETIONS, json=completion_body(add_special_tokens=False))).json()
     assert with_begin["usage"]["prompt_tokens"] == without["usage"]["prompt_tokens"] + 1
+
+
+async def test_a_response_format_holds_for_completions_too(serve):
+    pattern = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["yes"]}}}
+    async with serve() as client:
+        answer = (await client.post(COMPLETIONS, json=completion_body(response_format=pattern))).json()
+        both = completion_body(response_format=pattern, structured_outputs={"regex": "a"})
+        refused = error_of(await client.post(COMPLETIONS, json=both), 400)
+        unknown = error_of(await client.post(COMPLETIONS, json=completion_body(response_format={"type": "xml"})), 400)
+    assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == ('"yes"', "stop")
+    assert (refused["param"], unknown["param"]) == ("response_format", "response_format.type")

@@ -23,7 +23,6 @@ from limelight.http.protocol.tools import (
     legacy_functions,
     tool_choice,
 )
-from limelight.structured_outputs import StructuredOutputsParams
 
 NO_REASONING = "none"
 """The `reasoning_effort` that switches reasoning off."""
@@ -90,7 +89,7 @@ def chat_conversation(chat: ChatRequest) -> Conversation:
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=chat.parallel_tool_calls is not False and chat.functions is None,
-        answer_format=_answer_form(chat),
+        answer_format=answer_form(chat.response_format, chat.structured_outputs),
         include_reasoning=chat.include_reasoning is not False,
         reasoning=None if chat.reasoning_effort is None else chat.reasoning_effort != NO_REASONING,
         add_generation_prompt=not continues if chat.add_generation_prompt is None else chat.add_generation_prompt,
@@ -113,16 +112,6 @@ def _tools(chat: ChatRequest) -> tuple[tuple[FunctionTool, ...], ToolChoice]:
     if chat.tools is not None:
         raise InvalidRequest("functions is the first form of tools; send one of them", param="functions")
     return legacy_functions(chat.functions), legacy_choice(chat.function_call)
-
-
-def _answer_form(chat: ChatRequest) -> StructuredOutputsParams | None:
-    form = answer_form(chat.response_format)
-    if form is not None and chat.structured_outputs is not None:
-        raise InvalidRequest(
-            "response_format and structured_outputs both say what the answer must look like; send one of them",
-            param="response_format",
-        )
-    return form
 
 
 def _template_arguments(chat: ChatRequest) -> dict[str, Any]:

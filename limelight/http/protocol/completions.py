@@ -1,6 +1,6 @@
 """`/v1/completions` on the wire: what comes in, what goes out."""
 
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -9,6 +9,7 @@ from limelight.generation import SamplingParams, TextPrompt, TokensPrompt
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
 from limelight.http.protocol.logprobs import LegacyLogprobs, PromptLogprobs
+from limelight.http.protocol.response_format import answer_form
 from limelight.http.protocol.returned_tokens import ReturnedPrompt, TokenIds
 from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
 from limelight.http.protocol.usage import ChunkUsage
@@ -24,6 +25,7 @@ class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
     logprobs: Integer | None = None
     echo: bool | None = None
     add_special_tokens: bool | None = None
+    response_format: dict[str, Any] | None = None
 
 
 COMPLETION_DECODER = Decoder(CompletionRequest, COMPLETION_FIELDS)
@@ -77,13 +79,15 @@ def completion_sampling(completion: CompletionRequest, defaults: SamplingParams)
             "echo gives the whole prompt back, so it cannot be cut; drop echo or truncate_prompt_tokens",
             param="truncate_prompt_tokens",
         )
-    return sampling_params(
+    sampling = sampling_params(
         completion,
         defaults,
         max_tokens=DEFAULT_MAX_TOKENS if completion.max_tokens is None else completion.max_tokens,
         logprobs=completion.logprobs,
         prompt_logprobs=scored,
     )
+    form = answer_form(completion.response_format, completion.structured_outputs)
+    return sampling if form is None else msgspec.structs.replace(sampling, structured_outputs=form)
 
 
 class CompletionChoice(ReturnedPrompt, frozen=True, kw_only=True):

@@ -14,16 +14,29 @@ FIELD = "response_format"
 SCHEMA = f"{FIELD}.json_schema"
 
 
-def answer_form(response_format: Mapping[str, Any] | None) -> StructuredOutputsParams | None:
-    """The form, None for any text.
+def answer_form(
+    response_format: Mapping[str, Any] | None, structured_outputs: StructuredOutputsParams | None
+) -> StructuredOutputsParams | None:
+    """The form, None where `response_format` asks for none.
 
     A schema is followed with `strict` and without it: nothing is gained by an answer that does not.
 
+    Args:
+        structured_outputs: the other field that may say it.
+
     Raises:
-        InvalidRequest: the type is not known, or what belongs to it is missing or malformed.
+        InvalidRequest: the type is not known, what belongs to it is missing or malformed, or both fields say it.
     """
-    if response_format is None:
-        return None
+    form = None if response_format is None else _form(response_format)
+    if form is not None and structured_outputs is not None:
+        raise InvalidRequest(
+            "response_format and structured_outputs both say what the answer must look like; send one of them",
+            param=FIELD,
+        )
+    return form
+
+
+def _form(response_format: Mapping[str, Any]) -> StructuredOutputsParams | None:
     match response_format.get("type"):
         case "text":
             return None

@@ -36,7 +36,7 @@ class EncodedPrompt(Protocol):
 
     @property
     def prompt_text(self) -> str | None:
-        """Rendered; None for a prompt of token ids."""
+        """Rendered, and whole even if tokens were cut from it; None for a prompt of token ids."""
         ...
 
     @property

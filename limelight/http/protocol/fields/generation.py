@@ -49,7 +49,7 @@ GENERATION_FIELDS: Mapping[str, Field] = {
     ),
     "truncation_side": works("left drops the beginning of the prompt, right its end; left unless given"),
     "return_token_ids": works("token_ids of each choice and chunk, and prompt_token_ids"),
-    "return_prompt_text": works("prompt_text: the prompt as the model got it, null for token ids"),
+    "return_prompt_text": works("prompt_text: the rendered prompt, before anything is cut from it; null for token ids"),
     "return_token_offsets": works(
         "prompt_token_offsets: start and end of each prompt token in prompt_text, in characters; null where the "
         "tokenizer has changed the text"

@@ -13,8 +13,7 @@ Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """Bounded, because Python refuses to print an integer of thousands of digits into an error message."""
 
 MAX_CACHE_SALT_CHARACTERS = 128
-_SAME_NAME = (
-    "n",
+DRAWN = (
     "temperature",
     "top_p",
     "top_k",
@@ -29,16 +28,15 @@ _SAME_NAME = (
     "min_tokens",
     "skip_special_tokens",
     "logit_bias",
-    "logprob_token_ids",
     "bad_words",
     "allowed_token_ids",
     "thinking_token_budget",
-    "structured_outputs",
     "repetition_detection",
-    "detokenize",
     "stream_interval",
     "skip_reading_prefix_cache",
 )
+"""Fields of `DrawFields` that `SamplingParams` has under the same names."""
+_SAME_NAME = ("n", *DRAWN, "logprob_token_ids", "structured_outputs", "detokenize")
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +47,9 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     include_obfuscation: bool | None = None
 
 
-class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chat and a completion have in common. None is "not given", as an explicit null is."""
+class DrawFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What every endpoint that generates an answer takes. None is "not given", as an explicit null is."""
 
-    model: str
-    n: Integer | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: Integer | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: Integer | None = None
@@ -72,28 +65,38 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: Integer | None = None
     skip_special_tokens: bool | None = None
     logit_bias: dict[Integer, float] | None = None
-    prompt_logprobs: Integer | None = None
-    logprob_token_ids: list[Integer] | None = None
-    return_tokens_as_token_ids: bool | None = None
-    priority: Integer | None = None
-    cache_salt: str | None = None
-    request_id: str | None = None
     bad_words: list[str] | None = None
     allowed_token_ids: list[Integer] | None = None
     thinking_token_budget: Integer | None = None
     structured_outputs: StructuredOutputsParams | None = None
     repetition_detection: RepetitionDetection | None = None
-    detokenize: bool | None = None
     stream_interval: Integer | None = None
+    skip_reading_prefix_cache: bool | None = None
+    session_id: str | None = None
+    spaces_between_special_tokens: bool | None = None
+    priority: Integer | None = None
+    cache_salt: str | None = None
+    request_id: str | None = None
+    user: str | None = None
+
+
+class GenerationFields(DrawFields, frozen=True, kw_only=True):
+    """What a chat and a completion have in common."""
+
+    model: str
+    n: Integer | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Integer | None = None
+    prompt_logprobs: Integer | None = None
+    logprob_token_ids: list[Integer] | None = None
+    return_tokens_as_token_ids: bool | None = None
+    detokenize: bool | None = None
     truncate_prompt_tokens: Integer | None = None
     truncation_side: Literal["left", "right"] | None = None
     return_token_ids: bool | None = None
     return_prompt_text: bool | None = None
     return_token_offsets: bool | None = None
-    skip_reading_prefix_cache: bool | None = None
-    session_id: str | None = None
-    spaces_between_special_tokens: bool | None = None
-    user: str | None = None
 
     @property
     def truncation(self) -> Truncation | None:

@@ -5,12 +5,7 @@ from collections.abc import Mapping
 from limelight.http.protocol.fields.field import Field, no_effect, works
 from limelight.http.protocol.fields.wording import CACHING, IDENTITY
 
-GENERATION_FIELDS: Mapping[str, Field] = {
-    "model": works(),
-    "n": works("1 to 128 choices"),
-    "stream": works(),
-    "stream_options": works("include_usage, continuous_usage_stats; only with stream"),
-    "max_tokens": works(),
+DRAW_FIELDS: Mapping[str, Field] = {
     "temperature": works(),
     "top_p": works(),
     "top_k": works("0 and -1 switch it off"),
@@ -26,16 +21,30 @@ GENERATION_FIELDS: Mapping[str, Field] = {
     "min_tokens": works(),
     "skip_special_tokens": works(),
     "logit_bias": works("token id as a string key -> -100 to 100"),
+    "bad_words": works("words that never occur in the answer"),
+    "allowed_token_ids": works("only these tokens are drawn, and those that end the answer"),
+    "thinking_token_budget": works("tokens of reasoning after which its end is forced; -1 is no budget"),
+    "skip_reading_prefix_cache": works("computes the whole prompt anew"),
+    "priority": works("lower is served earlier"),
+    "cache_salt": works("only requests with the same salt share cached prefixes"),
+    "request_id": works("echoed in the x-request-id header"),
+    "session_id": no_effect(CACHING),
+    "spaces_between_special_tokens": no_effect("the text is the exact concatenation of the tokens"),
+    "user": no_effect(IDENTITY),
+}
+"""How tokens are drawn, when an answer ends, and how a request is treated: the same wherever an answer is generated."""
+
+GENERATION_FIELDS: Mapping[str, Field] = {
+    **DRAW_FIELDS,
+    "model": works(),
+    "n": works("1 to 128 choices"),
+    "stream": works(),
+    "stream_options": works("include_usage, continuous_usage_stats; only with stream"),
+    "max_tokens": works(),
     "logprobs": works(),
     "prompt_logprobs": works("0 to 20 best tokens at each position of the prompt; not with stream"),
     "logprob_token_ids": works("up to 128 tokens whose log-probabilities are told at each position, beside the best"),
     "return_tokens_as_token_ids": works("names tokens in logprobs by their ids: token_id:17"),
-    "priority": works("lower is served earlier"),
-    "cache_salt": works("only requests with the same salt share cached prefixes"),
-    "request_id": works("echoed in the x-request-id header"),
-    "bad_words": works("words that never occur in the answer"),
-    "allowed_token_ids": works("only these tokens are drawn, and those that end the answer"),
-    "thinking_token_budget": works("tokens of reasoning after which its end is forced; -1 is no budget"),
     "structured_outputs": works("json, regex, choice, grammar, json_object or structural_tag"),
     "repetition_detection": works(
         "max_pattern_size, min_pattern_size, min_count: ends an answer that repeats itself, with finish_reason stop "
@@ -54,8 +63,4 @@ GENERATION_FIELDS: Mapping[str, Field] = {
         "prompt_token_offsets: start and end of each prompt token in prompt_text, in characters; null where the "
         "tokenizer has changed the text"
     ),
-    "skip_reading_prefix_cache": works("computes the whole prompt anew"),
-    "session_id": no_effect(CACHING),
-    "spaces_between_special_tokens": no_effect("the text is the exact concatenation of the tokens"),
-    "user": no_effect(IDENTITY),
 }

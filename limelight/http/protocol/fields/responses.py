@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from limelight.http.protocol.fields.field import Field, no_effect, refused, works
+from limelight.http.protocol.fields.generation import DRAW_FIELDS
 from limelight.http.protocol.fields.wording import CACHING, IDENTITY, TEXT_ONLY
 
 _LENGTH = "use max_output_tokens"
@@ -11,6 +12,7 @@ _CHATS = "not a field of this API; /v1/chat/completions has it"
 _TIER = "every request is served alike; the answer says default"
 
 RESPONSES_FIELDS: Mapping[str, Field] = {
+    **DRAW_FIELDS,
     "model": works(),
     "input": works("a string or items; image, audio and file parts are refused, and so are items of hosted tools"),
     "instructions": works("a system message before everything else; not carried over by previous_response_id"),
@@ -21,8 +23,6 @@ RESPONSES_FIELDS: Mapping[str, Field] = {
     "metadata": works("up to 16 pairs; comes back with the answer"),
     "include": works("message.output_text.logprobs; reasoning.encrypted_content has no effect, the rest is refused"),
     "max_output_tokens": works("reasoning included"),
-    "temperature": works(),
-    "top_p": works(),
     "top_logprobs": works("0 to 20; needs include: message.output_text.logprobs"),
     "text": works("format: text, json_object or json_schema; a verbosity other than medium is refused"),
     "reasoning": works(
@@ -31,37 +31,14 @@ RESPONSES_FIELDS: Mapping[str, Field] = {
     "tools": works("function, and custom with free text; hosted tools are refused"),
     "tool_choice": works("none, auto, required, a named tool, or allowed_tools"),
     "parallel_tool_calls": works(),
-    "top_k": works("0 and -1 switch it off"),
-    "min_p": works(),
-    "presence_penalty": works(),
-    "frequency_penalty": works(),
-    "repetition_penalty": works(),
-    "seed": works("-1 counts as not given"),
-    "stop": works("a string or up to 16 of them"),
-    "stop_token_ids": works(),
-    "include_stop_str_in_output": works(),
-    "ignore_eos": works(),
-    "min_tokens": works(),
-    "skip_special_tokens": works(),
-    "logit_bias": works("token id as a string key -> -100 to 100"),
     "structured_outputs": works("exactly one of json, regex, choice, grammar, json_object, structural_tag"),
-    "bad_words": works("words that never occur in the answer"),
-    "allowed_token_ids": works("only these tokens are drawn, and those that end the answer"),
-    "thinking_token_budget": works("tokens of reasoning after which its end is forced; -1 is no budget"),
     "repetition_detection": works("as for chats; such an answer is completed"),
     "stream_interval": works("tokens between the events of a stream; the first ones and the last never wait"),
-    "skip_reading_prefix_cache": works("computes the whole prompt anew"),
     "include_reasoning": works("false leaves the reasoning items out"),
     "chat_template_kwargs": works("further variables for the chat template"),
-    "priority": works("lower is served earlier"),
-    "cache_salt": works("only requests with the same salt share cached prefixes"),
-    "request_id": works("echoed in the x-request-id header"),
     "stream_options": no_effect("include_obfuscation pads events elsewhere; here it does nothing"),
-    "session_id": no_effect(CACHING),
-    "spaces_between_special_tokens": no_effect("the text is the exact concatenation of the tokens"),
     "max_tool_calls": no_effect("limits the calls of hosted tools, of which there are none"),
     "service_tier": no_effect(_TIER),
-    "user": no_effect(IDENTITY),
     "safety_identifier": no_effect(IDENTITY),
     "prompt_cache_key": no_effect(CACHING),
     "prompt_cache_options": no_effect(CACHING),

@@ -5,13 +5,13 @@ from typing import Any, Literal
 import msgspec
 
 from limelight.errors import InvalidRequest, UnsupportedField
-from limelight.generation import MAX_LOGPROBS, RepetitionDetection, SamplingParams
+from limelight.generation import MAX_LOGPROBS, SamplingParams
 from limelight.http.protocol.chat import TEMPLATE_OWN_VARIABLES
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.fields.responses import RESPONSES_FIELDS
 from limelight.http.protocol.responses.items import ITEM_FIELDS, Item
 from limelight.http.protocol.responses.tools import TOOL_FIELDS, Tool, ToolChoiceObject
-from limelight.http.protocol.sampling import Integer
+from limelight.http.protocol.sampling import DRAWN, DrawFields, Integer
 from limelight.quoting import quoted
 from limelight.structured_outputs import StructuredOutputsParams
 
@@ -23,29 +23,6 @@ MAX_METADATA_KEY_CHARACTERS = 64
 MAX_METADATA_VALUE_CHARACTERS = 512
 NO_REASONING = "none"
 EFFORTS = (NO_REASONING, "minimal", "low", "medium", "high", "xhigh", "max")
-
-_SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "stop",
-    "stop_token_ids",
-    "include_stop_str_in_output",
-    "ignore_eos",
-    "min_tokens",
-    "skip_special_tokens",
-    "logit_bias",
-    "bad_words",
-    "allowed_token_ids",
-    "thinking_token_budget",
-    "repetition_detection",
-    "stream_interval",
-    "skip_reading_prefix_cache",
-)
 
 
 class TextFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -81,8 +58,8 @@ class ResponsesStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     include_obfuscation: bool | None = None
 
 
-class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The body. None is "not given", as an explicit null is."""
+class ResponsesRequest(DrawFields, frozen=True, kw_only=True):
+    """The body."""
 
     model: str
     input: str | list[Item] | None = None
@@ -96,8 +73,6 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     include: list[str] | None = None
     max_output_tokens: Integer | None = None
     max_tool_calls: Integer | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     top_logprobs: Integer | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
@@ -105,34 +80,8 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[Tool] | None = None
     tool_choice: str | ToolChoiceObject | None = None
     parallel_tool_calls: bool | None = None
-    top_k: Integer | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    seed: Integer | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[Integer] | None = None
-    include_stop_str_in_output: bool | None = None
-    ignore_eos: bool | None = None
-    min_tokens: Integer | None = None
-    skip_special_tokens: bool | None = None
-    logit_bias: dict[Integer, float] | None = None
-    structured_outputs: StructuredOutputsParams | None = None
-    bad_words: list[str] | None = None
-    allowed_token_ids: list[Integer] | None = None
-    thinking_token_budget: Integer | None = None
-    repetition_detection: RepetitionDetection | None = None
-    stream_interval: Integer | None = None
-    skip_reading_prefix_cache: bool | None = None
-    session_id: str | None = None
-    spaces_between_special_tokens: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    priority: Integer | None = None
-    cache_salt: str | None = None
-    request_id: str | None = None
     service_tier: str | None = None
-    user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: dict[str, Any] | None = None
@@ -229,7 +178,7 @@ def response_sampling(body: ResponsesRequest, defaults: SamplingParams) -> Sampl
     Raises:
         InvalidRequest: a value is out of range; `param` names the field.
     """
-    given: dict[str, Any] = {name: getattr(body, name) for name in _SAMPLING if getattr(body, name) is not None}
+    given: dict[str, Any] = {name: getattr(body, name) for name in DRAWN if getattr(body, name) is not None}
     if body.seed is not None:
         given["seed"] = None if body.seed == -1 else body.seed
     max_tokens = defaults.max_tokens if body.max_output_tokens is None else body.max_output_tokens

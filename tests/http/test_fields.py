@@ -284,3 +284,16 @@ async def test_unknown_message_fields_are_named_in_the_header(shared_client):
     messages = [{"role": "user", "content": "x", "id": "msg_1"}, {"role": "user", "content": "y", "id": "msg_2"}]
     answer = await shared_client.post(CHAT, json=chat_body(max_tokens=1, messages=messages))
     assert answer.headers["x-limelight-ignored-fields"] == "messages[].id"
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_slips_within_objects_are_told_and_other_names_are_listed(serve, path):
+    body = chat_body if path == CHAT else completion_body
+    async with serve() as client:
+        asked = body(stream=True, stream_options={"include_usages": True})
+        error = error_of(await client.post(path, json=asked), 400)
+        assert error["param"] == "stream_options.include_usages"
+        assert "include_usage?" in error["message"]
+        asked = body(structured_outputs={"regex": "a", "backend": "x"}, max_tokens=2)
+        answer = await client.post(path, json=asked)
+        assert answer.headers["x-limelight-ignored-fields"] == "structured_outputs.backend"

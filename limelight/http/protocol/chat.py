@@ -12,7 +12,7 @@ from limelight.http.protocol.fields.chat import CHAT_FIELDS
 from limelight.http.protocol.logprobs import alternatives, finite, token_name
 from limelight.http.protocol.messages import MESSAGE_FIELDS, AssistantMessage, Message, template_messages
 from limelight.http.protocol.response_format import answer_form
-from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
+from limelight.http.protocol.sampling import OBJECT_FIELDS, GenerationFields, Integer, sampling_params
 from limelight.http.protocol.tools import (
     FunctionDefinition,
     FunctionName,
@@ -63,7 +63,7 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     echo: bool | None = None
 
 
-CHAT_DECODER = Decoder(ChatRequest, CHAT_FIELDS, {"messages": MESSAGE_FIELDS})
+CHAT_DECODER = Decoder(ChatRequest, CHAT_FIELDS, {"messages": MESSAGE_FIELDS, **OBJECT_FIELDS})
 
 
 def chat_conversation(chat: ChatRequest) -> Conversation:

@@ -11,7 +11,7 @@ from limelight.http.protocol.fields.completions import COMPLETION_FIELDS
 from limelight.http.protocol.logprobs import LegacyLogprobs, PromptLogprobs
 from limelight.http.protocol.response_format import answer_form
 from limelight.http.protocol.returned_tokens import ReturnedPrompt, TokenIds
-from limelight.http.protocol.sampling import GenerationFields, Integer, sampling_params
+from limelight.http.protocol.sampling import OBJECT_FIELDS, GenerationFields, Integer, sampling_params
 from limelight.http.protocol.usage import ChunkUsage
 
 DEFAULT_MAX_TOKENS = 16
@@ -28,7 +28,7 @@ class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
     response_format: dict[str, Any] | None = None
 
 
-COMPLETION_DECODER = Decoder(CompletionRequest, COMPLETION_FIELDS)
+COMPLETION_DECODER = Decoder(CompletionRequest, COMPLETION_FIELDS, OBJECT_FIELDS)
 
 
 def completion_prompts(completion: CompletionRequest) -> list[TextPrompt | TokensPrompt]:

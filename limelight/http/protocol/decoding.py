@@ -46,7 +46,7 @@ class Decoder(Generic[Body]):
     Args:
         body: the Struct to decode into; it has a field for everything in `fields` that is not refused.
         fields: the endpoint's rows of the table.
-        nested: fields that hold lists of objects -> the names that such an object may have.
+        nested: fields that hold an object, or a list of them -> the names that such an object may have.
     """
 
     def __init__(
@@ -117,17 +117,27 @@ class Decoder(Generic[Body]):
         found: list[tuple[str, str, str]] = []
         for field, known in self._nested.items():
             raw = given.get(field)
-            if raw is None or not bytes(raw).lstrip().startswith(b"["):
+            if raw is None:
                 continue
             try:
-                entries = _list_of_names.decode(raw)
+                objects = _objects(field, raw)
             except msgspec.ValidationError:
                 continue  # not objects: decoding into the Struct says so, with the right path
-            for index, entry in enumerate(entries):
-                if len(entry) > len(known) + MAX_UNKNOWN_FIELDS:
+            for place, names in objects:
+                if len(names) > len(known) + MAX_UNKNOWN_FIELDS:
                     raise _too_many_unknown()
-                found += [(field, f"{field}[{index}].{name}", name) for name in entry.keys() - known]
+                found += [(field, f"{place}.{name}", name) for name in names.keys() - known]
         return found
+
+
+def _objects(field: str, raw: msgspec.Raw) -> list[tuple[str, Mapping[str, msgspec.Raw]]]:
+    """The object in `raw`, or all of a list, each with where it stands; none if it is something else."""
+    start = bytes(raw).lstrip()[:1]
+    if start == b"{":
+        return [(field, _names.decode(raw))]
+    if start == b"[":
+        return [(f"{field}[{index}]", names) for index, names in enumerate(_list_of_names.decode(raw))]
+    return []
 
 
 def _accepted(field: Field, value: msgspec.Raw) -> bool:

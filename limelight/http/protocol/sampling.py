@@ -1,5 +1,6 @@
 """The request fields that both endpoints share, and their way into `SamplingParams`."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -45,6 +46,14 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
     include_obfuscation: bool | None = None
+
+
+OBJECT_FIELDS: Mapping[str, frozenset[str]] = {
+    "stream_options": frozenset(StreamOptions.__struct_fields__),
+    "structured_outputs": frozenset(StructuredOutputsParams.__struct_fields__) - {"param"},
+    "repetition_detection": frozenset(RepetitionDetection.__struct_fields__),
+}
+"""Fields that hold an object -> the names that it may have."""
 
 
 class DrawFields(msgspec.Struct, frozen=True, kw_only=True):

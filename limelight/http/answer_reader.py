@@ -54,7 +54,11 @@ class AnswerReader:
         if delta.text:
             parts += self._parser.feed(delta.text)
         if delta.finish_reason is not None:
-            parts += self._parser.finish()
+            for part in self._parser.finish():
+                if parts and isinstance(before := parts[-1], TextPart) and isinstance(part, TextPart):
+                    parts[-1] = TextPart(before.text + part.text)  # one text: its log-probabilities stay together
+                else:
+                    parts.append(part)
         given = [part for part in parts if self._is_given(part)]
         if delta.logprobs is None:
             return [AnswerPart(part) for part in given]

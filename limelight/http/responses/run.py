@@ -38,6 +38,7 @@ class ResponseRun:
         self._finish_reason: FinishReason | None = None
         self._usage: Usage | None = None
         self._begun = False
+        self._text_begun = False
 
     @property
     def response(self) -> ResponseObject:
@@ -55,9 +56,10 @@ class ResponseRun:
     def feed(self, delta: Delta) -> Iterator[Event]:
         """Events for what the model has said."""
         yield from self._begin()
-        for piece in _apart(delta):
+        for piece in _apart(delta, text_begun=self._text_begun):
             for part in _own_logprobs(self._reader.feed(piece)):
                 yield from self._output.take(part)
+        self._text_begun = self._text_begun or bool(delta.text)
         self._finish_reason = delta.finish_reason or self._finish_reason
         self._usage = delta.usage or self._usage
 
@@ -99,30 +101,35 @@ class ResponseRun:
 def whole_response(run: ResponseRun, generation: Generation) -> ResponseObject:
     """The response to a finished generation."""
     output, usage = generation.outputs[0], generation.usage
-    reasoning = Delta(reasoning=output.reasoning)
     answer = Delta(
+        reasoning=output.reasoning,
         text=output.text,
         token_ids=output.token_ids,
-        logprobs=None if output.logprobs is None else output.logprobs[usage.reasoning_tokens :],
+        logprobs=output.logprobs,
         finish_reason=output.finish_reason,
         stop_reason=output.stop_reason,
         usage=usage,
     )
-    for _ in chain(run.feed(reasoning), run.feed(answer), run.finish()):
+    for _ in chain(run.feed(answer), run.finish()):
         pass
     return run.response
 
 
-def _apart(delta: Delta) -> Iterator[Delta]:
-    """The reasoning of `delta`, and then its text with the log-probabilities of this text alone."""
-    if not (delta.reasoning and delta.text and delta.logprobs):
+def _apart(delta: Delta, *, text_begun: bool) -> Iterator[Delta]:
+    """The reasoning of `delta`, and then its text with the log-probabilities of this text and what follows it.
+
+    Tokens before the first text are reasoning, its marks, or have none.
+    """
+    if not delta.logprobs or (text_begun and not delta.reasoning):
         yield delta
         return
-    text, entries = delta.text.encode(), delta.logprobs
-    places = range(len(entries))
-    start = next((at for at in places if b"".join(one.bytes for one in entries[at:]).startswith(text)), 0)
-    yield Delta(reasoning=delta.reasoning)
-    yield msgspec.structs.replace(delta, reasoning="", logprobs=entries[start:])
+    if delta.reasoning:
+        yield Delta(reasoning=delta.reasoning)
+    text, written = delta.text.encode(), b"".join(entry.bytes for entry in delta.logprobs)
+    starts = list(accumulate((len(entry.bytes) for entry in delta.logprobs), initial=0))[:-1]
+    places = reversed(range(len(starts)))
+    start = next((place for place in places if written.startswith(text, starts[place])), 0) if text else len(starts)
+    yield msgspec.structs.replace(delta, reasoning="", logprobs=delta.logprobs[start:])
 
 
 def _own_logprobs(parts: Sequence[AnswerPart]) -> Iterator[AnswerPart]:

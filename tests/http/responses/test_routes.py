@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from limelight.http import HttpSettings
-from limelight.parsing.answer_format import AnswerFormat
+from limelight.parsing.answer_format import THINK, AnswerFormat
 from limelight.testing import END, babble, scripted_engine
 from tests.http.responses.wire import RESPONSES, body, plain, streamed, whole
 from tests.http.wire import error_of
@@ -249,3 +249,30 @@ async def test_a_failure_after_the_first_event_is_told_as_one(serve):
         assert found[-1]["response"]["error"]["code"] == "server_error"
         kept = whole(await client.get(f"{RESPONSES}/{found[-1]['response']['id']}"))
         assert kept == found[-1]["response"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"include_reasoning": False}])
+@pytest.mark.parametrize("answer", ["<think>\nHm. Hi\n</think>\n\nHi", "<think></think>Hi", "Hi", "<think>Hi"])
+async def test_log_probabilities_of_a_message_are_those_of_its_text(serve, answer, fields):
+    asked = body(include=LOGPROBS, **fields)
+    async with serve(scripted_engine(answer, answer_format=AnswerFormat(reasoning=THINK))) as client:
+        one = whole(await client.post(RESPONSES, json=asked))
+        events = streamed(await client.post(RESPONSES, json={**asked, "stream": True}))
+    assert plain(one["output"]) == plain(events[-1]["response"]["output"])
+    for item in one["output"]:
+        if item["type"] == "message":
+            [content] = item["content"]
+            letters = [entry["token"] for entry in content["logprobs"] if entry["token"] != "<|end|>"]
+            assert letters == list(content["text"])
+
+
+async def test_a_text_that_breaks_off_in_a_mark_of_a_call_keeps_its_log_probabilities(serve):
+    tools = [{"type": "function", "name": "now", "parameters": {"type": "object", "properties": {}}}]
+    engine = scripted_engine("Let me see.\n<tool_call>", answer_format=AnswerFormat(tool_format="hermes"))
+    asked = body(include=LOGPROBS, tools=tools, max_output_tokens=16)
+    async with serve(engine) as client:
+        one = whole(await client.post(RESPONSES, json=asked))
+        events = streamed(await client.post(RESPONSES, json={**asked, "stream": True}))
+    assert plain(one["output"]) == plain(events[-1]["response"]["output"])
+    [content] = one["output"][0]["content"]
+    assert "".join(entry["token"] for entry in content["logprobs"]) == content["text"] == "Let me see.\n<too"

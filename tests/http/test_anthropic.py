@@ -260,6 +260,9 @@ def test_turns_of_one_role_are_joined_and_a_last_one_of_the_assistant_goes_on():
         ({"thinking": {"type": "enabled", "budget_tokens": 100}}, "thinking.budget_tokens"),
         ({"temperature": 1.5}, "temperature"),
         ({"container": "x"}, "container"),
+        ({"response_format": {"type": "json_object"}}, "output_config.format"),
+        ({"n": 2}, "/v1/chat/completions"),
+        ({"seed": 1}, "seed"),
     ],
 )
 async def test_what_cannot_work_is_named(serve, fields, param):

@@ -6,6 +6,7 @@ from limelight.http.protocol.fields.field import Field, no_effect, refused, work
 from limelight.http.protocol.fields.wording import CACHING, IDENTITY
 
 _HOSTED = "this server runs no tools of its own; give tools of your own, with an input_schema"
+_CHATS = "not a field of this API; /v1/chat/completions has it"
 _ONE_SPEED = "this server has one speed"
 
 _BOTH: Mapping[str, Field] = {
@@ -36,6 +37,14 @@ MESSAGES_FIELDS: Mapping[str, Field] = {
     "service_tier": no_effect("there is one tier"),
     "inference_geo": no_effect("there is one place"),
     "container": refused(_HOSTED),
+    "n": refused("a message is one answer; use /v1/chat/completions for several", 1),
+    "stop": refused("use stop_sequences"),
+    "response_format": refused("use output_config.format"),
+    "max_completion_tokens": refused("use max_tokens"),
+    **{
+        name: refused(_CHATS)
+        for name in ("seed", "logprobs", "logit_bias", "frequency_penalty", "presence_penalty", "min_p", "min_tokens")
+    },
     "diagnostics": refused("this server gives no diagnostics of its cache; usage says what was read from it"),
 }
 

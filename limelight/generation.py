@@ -277,7 +277,11 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlternativeToken(msgspec.Struct, frozen=True):
-    """One of the most likely tokens at a position. `bytes` are the token's own raw bytes."""
+    """One of the most likely tokens at a position.
+
+    `bytes` are the token's own raw bytes: joined, those of all tokens are the text. So a token of an output that adds
+    nothing to it (the end, a special token that is left out) has none, only its name `token`.
+    """
 
     token_id: int
     token: str

@@ -112,7 +112,7 @@ class Choice:
         self._num_fed += len(text)
         # A token that ends inside a character ends with that character, which is not there yet.
         end = self._num_fed + (1 if self._detokenizer.num_pending_bytes else 0)
-        self._held.append(_HeldToken(token_id, logprobs, start, end))
+        self._held.append(_HeldToken(token_id, logprobs, start, end, silent))
         if text:
             watched = self.num_tokens > self._sampling.min_tokens
             self._release(self._matcher.feed(text) if watched else text)
@@ -180,13 +180,23 @@ class Choice:
 
     def _logprob(self, token: "_HeldToken") -> TokenLogprob:
         assert token.logprobs is not None, "the scheduler sends log-probabilities when they are asked for"
-        return token_logprob(self._vocabulary, token.token_id, token.logprobs, self._sampling.logprob_token_ids or ())
+
+        def is_hidden(token_id: int) -> bool:
+            return self._detokenizer.is_hidden(token_id) or (token.silent and token_id == token.token_id)
+
+        return token_logprob(
+            self._vocabulary, token.token_id, token.logprobs, self._sampling.logprob_token_ids or (), is_hidden
+        )
 
 
 class _HeldToken(NamedTuple):
-    """A token whose text, characters `start` to `end - 1` of the choice, is not released yet."""
+    """A token whose text, characters `start` to `end - 1` of the choice, is not released yet.
+
+    A `silent` one ended the choice and has no text.
+    """
 
     token_id: int
     logprobs: SampledLogprobs | None
     start: int
     end: int
+    silent: bool

@@ -1,6 +1,6 @@
 """Log-probabilities of token ids -> what clients read: with the tokens' own text and bytes."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import anyio.lowlevel
 
@@ -13,17 +13,29 @@ SCORES_AT_ONCE = 64
 
 
 def token_logprob(
-    vocabulary: Vocabulary, token_id: int, found: SampledLogprobs, asked_token_ids: Sequence[int] = ()
+    vocabulary: Vocabulary,
+    token_id: int,
+    found: SampledLogprobs,
+    asked_token_ids: Sequence[int] = (),
+    is_hidden: Callable[[int], bool] = lambda _token_id: False,
 ) -> TokenLogprob:
-    """What is told of one position."""
-    raw = vocabulary.token_bytes(token_id)
+    """What is told of one position. Tokens that `is_hidden` add no bytes to the text."""
+
+    def alternatives(tokens: Iterable[tuple[int, float]]) -> tuple[AlternativeToken, ...]:
+        return tuple([AlternativeToken(token_id, *written(token_id), logprob) for token_id, logprob in tokens])
+
+    def written(token_id: int) -> tuple[str, bytes]:
+        raw = vocabulary.token_bytes(token_id)
+        return raw.decode("utf-8", "replace"), b"" if is_hidden(token_id) else raw
+
+    token, raw = written(token_id)
     return TokenLogprob(
         token_id=token_id,
-        token=raw.decode("utf-8", "replace"),
+        token=token,
         bytes=raw,
         logprob=found.logprob,
-        top=_alternatives(vocabulary, zip(found.top_token_ids, found.top_logprobs, strict=True)),
-        asked=_alternatives(vocabulary, zip(asked_token_ids, found.asked, strict=True)) if asked_token_ids else (),
+        top=alternatives(zip(found.top_token_ids, found.top_logprobs, strict=True)),
+        asked=alternatives(zip(asked_token_ids, found.asked, strict=True)) if asked_token_ids else (),
         rank=found.rank,
     )
 
@@ -37,12 +49,3 @@ async def prompt_logprobs(
         if number % SCORES_AT_ONCE == 0:
             await anyio.lowlevel.checkpoint()
         yield token_logprob(vocabulary, token_id, found)
-
-
-def _alternatives(vocabulary: Vocabulary, tokens: Iterable[tuple[int, float]]) -> tuple[AlternativeToken, ...]:
-    return tuple([_alternative(vocabulary, token_id, logprob) for token_id, logprob in tokens])
-
-
-def _alternative(vocabulary: Vocabulary, token_id: int, logprob: float) -> AlternativeToken:
-    raw = vocabulary.token_bytes(token_id)
-    return AlternativeToken(token_id, raw.decode("utf-8", "replace"), raw, logprob)

@@ -39,6 +39,10 @@ class Detokenizer:
         """Bytes, 0 to 3, of a character that further tokens may complete."""
         return len(self._pending)
 
+    def is_hidden(self, token_id: int) -> bool:
+        """Whether the token is left out of the text."""
+        return self._skip_special_tokens and self._is_special(token_id)
+
     def feed_whole(self, token_ids: Sequence[int]) -> str | None:
         """The text of several tokens, if they neither begin nor end inside a character; else None, and nothing is fed.
 
@@ -57,7 +61,7 @@ class Detokenizer:
 
     def feed(self, token_id: int) -> str:
         """The text that `token_id` completes: "" while inside a character, and for tokens without text."""
-        if self._skip_special_tokens and self._is_special(token_id):
+        if self.is_hidden(token_id):
             return ""
         raw = self._pending + self._token_bytes(token_id)
         text, num_used = codecs.utf_8_decode(raw, "replace", False)

@@ -42,6 +42,7 @@ class AnswerReader:
         self._calls_only = calls_only
         self._forced = forced
         self._num_calls = 0
+        self._arguments: list[str] = []  # of the last call
         self._held: list[TokenLogprob] = []
 
     def feed(self, delta: Delta) -> list[AnswerPart]:
@@ -73,11 +74,13 @@ class AnswerReader:
     def finish_reason(self, ended: Delta | Completion) -> str:
         """The reason on the wire, once the choice has ended: "tool_calls" where the model wants a call to be made.
 
-        A call that the limit of tokens has cut off is not wanted, and one to the function that the client has named is
-        no news.
+        A call that the limit of tokens or a stop string has cut off is not wanted, and one to the function that the
+        client has named is no news.
         """
         assert ended.finish_reason is not None, "the choice has ended"
         calls = self._num_calls > 0 and not self._forced and ended.finish_reason is FinishReason.STOP
+        if calls and isinstance(ended.stop_reason, str):
+            calls = _is_json("".join(self._arguments))
         return "tool_calls" if calls else ended.finish_reason.value
 
     def _plain(self, delta: Delta) -> list[AnswerPart]:
@@ -98,10 +101,22 @@ class AnswerReader:
             case TextPart():
                 return not self._calls_only
             case CallStart(index):
-                self._num_calls = index + 1 if self._in_limit(index) else self._num_calls
+                if self._in_limit(index):
+                    self._num_calls = index + 1
+                    self._arguments.clear()
                 return self._in_limit(index)
-            case CallArguments(index):
+            case CallArguments(index, text):
+                if self._in_limit(index):
+                    self._arguments.append(text)
                 return self._in_limit(index)
 
     def _in_limit(self, index: int) -> bool:
         return self._max_calls is None or index < self._max_calls
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

@@ -1,5 +1,6 @@
 """Several engine requests behind one HTTP request: opened together, read as one, ended together."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
@@ -111,23 +112,39 @@ class _One:
 
 
 class _Several:
-    """Events handed over by one task per stream; an event without deltas says that its stream has ended."""
+    """Events handed over by one task per stream; an event without deltas says that its stream has ended.
 
-    __slots__ = ("_open", "_receive")
+    The first event is given when every stream has had one, so that a request that is refused is refused before any of
+    them is answered. Who waits no longer cancels the wait, and the next one gets what there is.
+    """
+
+    __slots__ = ("_kept", "_open", "_receive", "_unheard")
 
     def __init__(self, receive: ObjectReceiveStream[Event | LimelightError], num_streams: int) -> None:
         self._receive = receive
         self._open = num_streams
+        self._unheard = set(range(num_streams))
+        self._kept: deque[Event] = deque()
 
     async def next(self) -> Event | None:
-        while self._open:
-            event = await self._receive.receive()
-            if isinstance(event, LimelightError):
-                raise event
-            if event.deltas:
-                return event
+        try:
+            while self._unheard:
+                await self._take()
+        finally:
+            self._unheard.clear()
+        while not self._kept and self._open:
+            await self._take()
+        return self._kept.popleft() if self._kept else None
+
+    async def _take(self) -> None:
+        event = await self._receive.receive()
+        if isinstance(event, LimelightError):
+            raise event
+        self._unheard.discard(event.number)
+        if event.deltas:
+            self._kept.append(event)
+        else:
             self._open -= 1
-        return None
 
 
 async def _forward(number: int, stream: Stream, send: ObjectSendStream[Event | LimelightError]) -> None:

@@ -2,6 +2,8 @@
 
 The model is scripted and its folder is real: `tokenizer.json`, its settings and templates, read as for any model. The
 script keeps the prompts that it was given, so every test sees the very ids.
+
+Cases: B031, B032, B033, B035, B036, B038, B039.
 """
 
 import json
@@ -28,7 +30,7 @@ USER = {"role": "user", "content": "What time is it?"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "12:00"}
 THANKS = {"role": "user", "content": "thanks"}
-CONTENTS = [{"content": None}, {}, {"content": ""}]
+CONTENTS = [{"content": None}, {}, {"content": ""}, {"content": []}, {"content": [{"type": "text", "text": ""}]}]
 MESSAGE_SETS = {
     "user": [USER],
     "system": [{"role": "system", "content": "Be brief."}, USER],
@@ -139,6 +141,18 @@ async def test_null_missing_and_empty_content_beside_tool_calls_are_one_prompt(f
     assert len(set(rendered)) == 1
     assert "None" not in rendered[0]
     assert rendered[0].count("now") == 1
+
+
+@pytest.mark.parametrize("said", [{"refusal": "no"}, {"function_call": {"name": "now", "arguments": "{}"}}])
+async def test_null_missing_and_empty_content_are_one_prompt_beside_a_refusal_and_an_older_call(folder, said):
+    rendered = [
+        await asked_as_text(folder, ORDERED, [USER, {"role": "assistant", **content, **said}, THANKS])
+        for content in CONTENTS[:-1]
+    ]
+
+    assert len(set(rendered)) == 1
+    assert "None" not in rendered[0]
+    assert ("now" if "function_call" in said else "<assistant>no") in rendered[0]
 
 
 async def test_a_turn_with_null_content_is_kept_for_a_template_that_checks_the_order(folder):

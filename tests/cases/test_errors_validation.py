@@ -1,4 +1,7 @@
-"""What clients send by mistake or by habit: explicit nulls in every field, and one id for many requests."""
+"""What clients send by mistake or by habit: explicit nulls in every field, and one id for many requests.
+
+Cases: B086, B088, B089, B090, B091.
+"""
 
 import anyio
 import pytest

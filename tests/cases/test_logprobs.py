@@ -1,8 +1,10 @@
-"""Log-probabilities (cases B078, B079, B080): one finite entry per token, whose bytes are the answer, streamed or not.
+"""Log-probabilities: one finite entry per token, whose bytes are the answer, streamed or not.
 
 `bytes` are what a token adds to the text, so that the joined bytes of all entries are the text: the token that ends an
 answer has an entry like any other, with its name and no bytes. Minus infinity is -9999 on the wire. What a stop string
 cuts off a token's text stays in that token's bytes, as they are the token's own.
+
+Cases: B078, B079, B080.
 """
 
 import json

@@ -1,7 +1,9 @@
 """Drawing tokens on the default model: seeds, neighbours, extreme values, and how long an answer may get.
 
-A temperature above 2 is refused, and so is `max_tokens: 0`: there is no scoring of a prompt in this release, so `echo`
-with `logprobs` is refused by name, too. `max_tokens` beyond the rest of the context is clamped.
+A temperature above 2 is refused, and so is `max_tokens: 0` unless a completion echoes its prompt. `max_tokens` beyond
+the rest of the context is clamped.
+
+Cases: B061, B062, B063, B065, B067, B068, B072, B073, B074, B075, B077.
 """
 
 import asyncio

@@ -1,12 +1,16 @@
 """Stop strings on the default model, whose greedy answers are known by asking once without any.
 
 Where the exact output matters, the scripted engine gives it byte by byte. An empty stop string is refused by name.
+
+Cases: B023, B024, B025, B026, B028.
 """
 
 import anyio
 import pytest
 
 from limelight.testing import scripted_engine
+from tests.cases.endpoints import ENDPOINTS, MESSAGES
+from tests.cases.endpoints import both_ways as both_ways_at
 from tests.cases.small_engines import completion, default_engine, model_client
 from tests.http.wire import CHAT, COMPLETIONS, by_choice, chat_body, error_of, serving, streamed
 
@@ -169,3 +173,29 @@ async def test_empty_stop_strings_are_refused_and_no_stop_strings_are_none():
         assert end == ["length", None]
         for stop in ([], None):
             assert await both_ways(client, body | {"stop": stop}) == (text, "length", None)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.id)
+async def test_every_endpoint_cuts_at_the_first_match_and_holds_back_what_may_be_one(endpoint):
+    answer = "UNO DUE TRE"
+    async with serving(scripted_engine(answer)) as client:
+        for limit in (9, 10, 11, 100):
+            for stop in (["TRE\nAAAA"], ["DUE"], ["E T", "TRE"], ["TRE", "DUE TRE"], [answer], ["U", "UNO"]):
+                told = await both_ways_at(client, endpoint, **{endpoint.limit: limit, endpoint.stop: stop})
+                expected, reason, matched = cut(answer[:limit], stop)
+                assert told.text == expected
+                if endpoint.path == MESSAGES and reason == "stop":
+                    assert told.reason == ("stop_sequence", matched)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.id)
+async def test_every_endpoint_refuses_empty_stop_strings_and_takes_none_at_all(endpoint):
+    async with serving(scripted_engine("an answer")) as client:
+        for stop in ("", [""], ["", "X"], ["X", ""], [5], 5):
+            for stream in (False, True):
+                body = endpoint.body | {endpoint.stop: stop, "stream": stream}
+                response = await client.post(endpoint.path, json=body)
+                assert response.status_code == 400, response.text
+                assert endpoint.stop in response.json()["error"]["message"]
+        for stop in ([], None):
+            assert (await both_ways_at(client, endpoint, **{endpoint.stop: stop})).text == "an answer"

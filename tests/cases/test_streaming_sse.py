@@ -1,8 +1,10 @@
 """Streams as strict readers, proxies and host applications see them.
 
-Tool calls are refused in this release, so a tool answer has no first chunk whose role could be missing. The framing of
-one request after the other is in the HTTP tests; here are the default model's streams, byte by byte, and what lies
+The chunks of tool calls are in the cases of tool calling. The framing of one request after the other is in the HTTP
+tests; here are the default model's streams, byte by byte, and what lies
 between a server and its client.
+
+Cases: B004, B005, B006, B007, B008, B010, B011, B012, B013, B015.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""What has gone wrong elsewhere with outputs of a given form, tried on the default model."""
+"""What has gone wrong elsewhere with outputs of a given form, tried on the default model.
+
+Cases: B054 (with the tests of hostile constraints), B055, B056, B057, B058, B059, B060.
+"""
 
 import json
 import re

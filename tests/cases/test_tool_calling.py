@@ -1,4 +1,7 @@
-"""What has gone wrong elsewhere with calls of tools: a scripted model writes them, and the default one must."""
+"""What has gone wrong elsewhere with calls of tools: a scripted model writes them, and the default one must.
+
+Cases: B041, B043, B044, B045, B046, B048, B050.
+"""
 
 import json
 
@@ -69,6 +72,58 @@ async def test_how_an_answer_with_calls_ends_is_the_same_whole_and_streamed(choi
         _, reason = await pieces_of(client, body)
     assert whole["message"]["tool_calls"][0]["function"]["name"] == "find"
     assert whole["finish_reason"] == reason == ENDINGS[choice]
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason", "arguments"),
+    [
+        ("rich", "stop", '{"city": "Zü'),
+        ("</tool_call>", "tool_calls", '{"city": "Zürich"}'),
+        ("}", "stop", '{"city": "Zürich"'),
+    ],
+)
+async def test_a_call_that_a_stop_string_cuts_off_is_not_to_be_made(stop, reason, arguments):
+    body = chat_body(tools=[FIND], stop=[stop])
+    async with serving(scripted_engine(f"{ONE}.", answer_format=HERMES)) as client:
+        whole = (await client.post(CHAT, json=body)).json()["choices"][0]
+        deltas, streamed_reason = await pieces_of(client, body)
+        asked = {"model": "scripted", "max_tokens": 500, "messages": body["messages"], "stop_sequences": [stop]}
+        asked["tools"] = [{"name": "find", "input_schema": FIND["function"]["parameters"]}]
+        message = (await client.post("/v1/messages", json=asked)).json()
+    told = "".join(piece["function"]["arguments"] for delta in deltas for piece in delta.get("tool_calls", ()))
+    assert whole["message"]["tool_calls"][0]["function"]["arguments"] == told == arguments
+    assert whole["finish_reason"] == streamed_reason == reason
+    assert message["stop_reason"] == ("tool_use" if reason == "tool_calls" else "stop_sequence")
+
+
+@pytest.mark.parametrize("num_choices", [2, 3])
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_each_of_several_choices_has_its_own_calls(num_choices, parallel):
+    body = chat_body(tools=[FIND], n=num_choices, parallel_tool_calls=parallel)
+    async with serving(scripted_engine(f"Look: {TWO}", answer_format=HERMES)) as client:
+        whole = (await client.post(CHAT, json=body)).json()["choices"]
+        chunks = by_choice(streamed(await client.post(CHAT, json=body | {"stream": True})))
+    ids = [call["id"] for choice in whole for call in choice["message"]["tool_calls"]]
+    for index, pieces in chunks.items():
+        assert ["role" in piece["delta"] for piece in pieces] == [True] + [False] * (len(pieces) - 1)
+        calls = [call for piece in pieces for call in piece["delta"].get("tool_calls", ())]
+        starts = [call for call in calls if "id" in call]
+        ids += [call["id"] for call in starts]
+        assert [call["index"] for call in starts] == list(range(2 if parallel else 1))
+        for start, expected in zip(starts, whole[index]["message"]["tool_calls"], strict=True):
+            parts = [call["function"]["arguments"] for call in calls if call["index"] == start["index"]]
+            assert "".join(parts) == expected["function"]["arguments"]
+    assert len(set(ids)) == len(ids) == 2 * num_choices * (2 if parallel else 1)
+
+
+async def test_text_streams_although_a_tool_could_be_called():
+    answer = "No call is needed < here. " * 4
+    async with serving(scripted_engine(answer, answer_format=HERMES, step_seconds=0.002)) as client:
+        deltas, reason = await pieces_of(client, chat_body(tools=[FIND]))
+    texts = [delta["content"] for delta in deltas if delta.get("content")]
+    assert reason == "stop"
+    assert "".join(texts) == answer
+    assert len(texts) > 30
 
 
 @pytest.mark.parametrize("fields", [{}, {"tools": [FIND], "tool_choice": "none"}], ids=["no tools", "none"])

@@ -1,4 +1,7 @@
-"""Usage in a stream: only when it is asked for, then once, last, and in a chunk of its own."""
+"""Usage in a stream: only when it is asked for, then once, last, and in a chunk of its own.
+
+Cases: B083 (with the tests of the prefix cache and of preemption), B084.
+"""
 
 import pytest
 

@@ -3,6 +3,8 @@
 The rule: an output that ends inside a character loses that unfinished character; other invalid bytes become U+FFFD.
 Outputs are forced by prompts that the model copies, and by `logit_bias` on byte tokens. The default model's vocabulary
 is of the byte-level kind; the other kinds are held against their original tokenizers in the tests of vocabularies.
+
+Cases: B017, B018, B019, B020, B022.
 """
 
 import anyio
@@ -10,6 +12,7 @@ import pytest
 
 from limelight.generation import SamplingParams
 from limelight.testing import scripted_engine
+from tests.cases.endpoints import ENDPOINTS, both_ways
 from tests.cases.small_engines import (
     chat,
     completion,
@@ -68,6 +71,27 @@ async def test_an_answer_cut_after_any_byte_is_the_same_streamed_or_not(stop):
             else:
                 assert text == complete
     assert complete == (CHARACTERS if stop in (None, ["你!"]) else CHARACTERS.partition(stop[0])[0])
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.id)
+async def test_every_endpoint_cuts_characters_by_the_same_rule(endpoint):
+    raw = CHARACTERS.encode()
+    async with serving(scripted_engine(CHARACTERS)) as client:
+        for limit in range(1, len(raw) + 1):
+            answer = await both_ways(client, endpoint, **{endpoint.limit: limit})
+            assert answer.text == raw[:limit].decode(errors="ignore")
+            assert answer.num_tokens == limit
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.id)
+@pytest.mark.parametrize(
+    "raw", [b"\xa7 the", b"a\xff\xfeb", b"\xf0\x9f\x98 x", b"\xed\xa0\xbd.", b"\xc0\xafz"], ids=repr
+)
+async def test_every_endpoint_shows_broken_bytes_and_keeps_what_follows(endpoint, raw):
+    async with serving(scripted_engine(raw)) as client:
+        answer = await both_ways(client, endpoint)
+        assert answer.text == raw.decode(errors="replace")
+        assert (await both_ways(client, endpoint, **{endpoint.stop: [answer.text[-1]]})).text == answer.text[:-1]
 
 
 @model_test

@@ -1,8 +1,11 @@
 """`/v1/completions` over a real socket."""
 
+import time
+
 import pytest
 
-from limelight.testing import echo, scripted_engine
+from limelight.http import HttpSettings
+from limelight.testing import ByteVocabulary, echo, scripted_engine
 from tests.http.wire import COMPLETIONS, by_choice, completion_body, error_of, streamed
 
 pytestmark = pytest.mark.anyio
@@ -108,6 +111,22 @@ async def test_one_failing_prompt_ends_the_whole_request_with_its_error(serve, s
         assert engine.statistics().num_requests == 0
     assert error["code"] == "context_length_exceeded"
     assert "64" in error["message"]
+
+
+async def test_a_prompt_that_is_refused_late_is_refused_before_the_others_are_answered(serve, monkeypatch):
+    def encode(vocabulary, text, **options):
+        if len(text) > 64:
+            time.sleep(0.3)  # the short prompts have their first tokens by then
+        return plain(vocabulary, text, **options)
+
+    plain = ByteVocabulary.encode
+    monkeypatch.setattr(ByteVocabulary, "encode", encode)
+    async with serve(scripted_engine("ok", max_model_len=64), HttpSettings(header_wait_seconds=30)) as client:
+        request = completion_body(prompt=["a", "b" * 100, "c"], stream=True)
+        error = error_of(await client.post(COMPLETIONS, json=request), 400)
+        assert error["code"] == "context_length_exceeded"
+        chunks = by_choice(streamed(await client.post(COMPLETIONS, json=request | {"prompt": ["a", "b", "c"]})))
+    assert ["".join(choice["text"] for choice in chunks[index]) for index in range(3)] == ["ok"] * 3
 
 
 async def test_a_special_token_of_the_tokenizer_can_be_left_out(serve):

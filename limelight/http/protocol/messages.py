@@ -131,7 +131,8 @@ def _num_entries(message: Message) -> int:
 
 def _template_message(message: Message, where: str) -> dict[str, Any]:
     role = _ROLES.get(type(message)) or str(type(message).__struct_config__.tag)
-    plain: dict[str, Any] = {"role": role, "content": content_text(message.content, f"{where}.content")}
+    content = None if _says_nothing(message) else message.content
+    plain: dict[str, Any] = {"role": role, "content": content_text(content, f"{where}.content")}
     if message.name is not None:
         plain["name"] = message.name
     if isinstance(message, ToolMessage) and message.tool_call_id is not None:
@@ -145,7 +146,7 @@ def _assistant_fields(message: AssistantMessage, where: str) -> dict[str, Any]:
     if message.audio is not None:
         raise UnsupportedField(f"{where}.audio is not supported: send what was said as text", param=f"{where}.audio")
     fields: dict[str, Any] = {}
-    if message.content is None and message.refusal is not None:
+    if not message.content and message.refusal is not None:
         fields["content"] = message.refusal
     calls = list(message.tool_calls or ())
     if message.function_call is not None:
@@ -158,6 +159,15 @@ def _assistant_fields(message: AssistantMessage, where: str) -> dict[str, Any]:
     if reasoning is not None:
         fields["reasoning_content"] = reasoning
     return fields
+
+
+def _says_nothing(message: Message) -> bool:
+    """An answer that consists of calls or a refusal has no content, however a client writes that."""
+    return (
+        isinstance(message, AssistantMessage)
+        and not message.content
+        and bool(message.tool_calls or message.function_call or message.refusal)
+    )
 
 
 def content_text(content: Content | None, where: str) -> str:

@@ -276,6 +276,13 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         metavar="SECONDS",
         help="how long running requests may go on after Ctrl-C or SIGTERM",
     )
+    life.add_argument(
+        "--timeout-keep-alive",
+        type=_whole_seconds,
+        default=120,
+        metavar="SECONDS",
+        help="how long a connection without a request is kept: longer than clients and proxies keep theirs for reuse",
+    )
     life.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
 
 

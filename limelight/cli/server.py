@@ -17,9 +17,6 @@ from limelight.engine import Engine
 from limelight.http.app import create_app
 from limelight.http.settings import HttpSettings
 
-IDLE_CONNECTION_SECONDS = 75
-"""Longer than the usual proxy or client keeps a connection for reuse, which otherwise may find it closed just then."""
-
 LAST_FRAMES_SECONDS = 1
 """After the drain: time to tell the streams that are cut off, and then no more for clients that do not read."""
 
@@ -37,7 +34,7 @@ class Server(uvicorn.Server):
                 log_level="warning" if options.log_level == "info" else options.log_level,
                 access_log=options.log_level == "debug",
                 server_header=False,
-                timeout_keep_alive=IDLE_CONNECTION_SECONDS,
+                timeout_keep_alive=options.timeout_keep_alive,
                 http=_http_protocol(),
                 ws="none",
                 ssl_certfile=options.ssl_certfile,

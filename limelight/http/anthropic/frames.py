@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from limelight.generation import Delta
+from limelight.generation import Delta, Usage
 from limelight.http.anthropic.blocks import BlockEvents, stop
 from limelight.http.conversation import PreparedConversation
 from limelight.http.errors import ErrorBody
@@ -22,6 +22,7 @@ from limelight.http.protocol.anthropic.answer import (
     message_usage,
 )
 from limelight.http.streams import Event as StreamEvent
+from limelight.stream import Stream
 
 
 def event_frame(event: Event) -> bytes:
@@ -56,7 +57,7 @@ class MessageFrames:
         """Frames for what is new."""
         if not self._started:
             self._started = True
-            yield event_frame(MessageStart(self._message(len(event.stream.prompt_token_ids))))
+            yield event_frame(MessageStart(self._message(event.stream)))
         for delta in event.deltas:
             for part in self._reader.feed(delta):
                 yield from map(event_frame, self._blocks.feed(part))
@@ -87,12 +88,18 @@ class MessageFrames:
         self._stop = StopDelta(reason, sequence)
         self._usage = message_usage(delta.usage)
 
-    def _message(self, num_prompt_tokens: int) -> Message:
+    def _message(self, stream: Stream) -> Message:
+        progress = stream.prompt_progress()
+        usage = Usage(
+            prompt_tokens=len(stream.prompt_token_ids),
+            completion_tokens=0,
+            cached_tokens=0 if progress is None else progress.cached_tokens,
+        )
         return Message(
             id=self._id,
             model=self._model,
             content=[],
             stop_reason=None,
             stop_sequence=None,
-            usage=MessageUsage(input_tokens=num_prompt_tokens, output_tokens=0),
+            usage=message_usage(usage),
         )

@@ -17,6 +17,7 @@ _BOTH: Mapping[str, Field] = {
     "tool_choice": works("auto, any, tool or none, with disable_parallel_tool_use"),
     "thinking": works("enabled with budget_tokens, adaptive or disabled; off unless given, where the model can"),
     "output_config": works("format (json_schema) and effort"),
+    "output_format": refused("an earlier name of output_config.format; use that"),
     "cache_control": no_effect(CACHING),
     "speed": refused(_ONE_SPEED, "standard"),
     "context_management": refused("the conversation is served as it is sent; shorten it before sending"),

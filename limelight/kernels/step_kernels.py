@@ -29,8 +29,8 @@ class StepKernels(Kernels, Protocol):
     def draw(self, logits: Tensor, batch: DrawBatch, drawn: DrawnWords) -> None:
         """Draw a token for each sampled row of `logits` [batch.num_sampled, vocab] float32, which stay as they are.
 
-        Writes `token_ids` and `best_logits`. What is drawn is as in `Kernels.sample`; tokens that a row's mask does not
-        allow are blocked.
+        Writes `token_ids`, `best_logits` and `best_scores`. What is drawn is as in `Kernels.sample`; tokens that a
+        row's mask does not allow are blocked. A row without a token to draw gets one of the vocabulary.
         """
         ...
 

@@ -45,11 +45,6 @@ def make_executor(checkpoint: Checkpoint, request: pytest.FixtureRequest) -> Mak
     return maker(checkpoint, request.param)
 
 
-@pytest.fixture(params=["in C", "torch"])
-def make_cpu_executor(checkpoint: Checkpoint, request: pytest.FixtureRequest) -> Make:
-    return maker(checkpoint, request.param)
-
-
 def only(*token_ids: int) -> bytes:
     mask = bytearray(mask_bytes(VOCAB_SIZE))
     for token_id in token_ids:
@@ -153,10 +148,10 @@ def test_masks_count_for_their_own_step_alone(make_executor: Make) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_chunk_without_a_token_to_draw_is_lost_alone(make_cpu_executor: Make, temperature: float) -> None:
+def test_a_chunk_without_a_token_to_draw_is_lost_alone(make_executor: Make, temperature: float) -> None:
     sampling = SeatSampling(temperature=temperature, seed=3, blocked_token_ids=(6, 70), blocked_below_position=9)
     for masks in ({1: only(), 2: EVERYTHING * 3}, {1: only(6, 70), 2: EVERYTHING * 3}):
-        executor, other = make_cpu_executor(), make_cpu_executor()
+        executor, other = make_executor(), make_executor()
         wait = executor.submit(masked_step(sampling=sampling))
         executor.put_masks(0, masks)
         free, lost, guessed = wait()
@@ -167,8 +162,17 @@ def test_a_chunk_without_a_token_to_draw_is_lost_alone(make_cpu_executor: Make, 
         assert "none of the tokens that may come next can be drawn in step 0" in lost.failure
 
 
-def test_rows_behind_a_wrong_guess_may_allow_nothing(make_cpu_executor: Make) -> None:
-    executor = make_cpu_executor()
+def test_nothing_to_draw_is_told_in_a_step_without_guesses(make_executor: Make) -> None:
+    executor, step = make_executor(), masked_step()
+    wait = executor.submit(msgspec.structs.replace(step, chunks=step.chunks[:2]))
+    executor.put_masks(0, {1: only()})
+    free, lost = wait()
+    assert free.token_ids
+    assert lost.failure is not None
+
+
+def test_rows_behind_a_wrong_guess_may_allow_nothing(make_executor: Make) -> None:
+    executor = make_executor()
     wait = executor.submit(masked_step())
     executor.put_masks(0, {2: only(1) + only(5) + only()})
     assert wait()[2].token_ids == (1, 5)
@@ -186,9 +190,9 @@ def test_the_pass_runs_before_the_masks_come(checkpoint: Checkpoint) -> None:
     assert (free.token_ids, other.token_ids) == ((best[0],), (best[1],))
 
 
-def test_log_probabilities_are_those_of_the_model(make_cpu_executor: Make) -> None:
+def test_log_probabilities_are_those_of_the_model(make_executor: Make) -> None:
     sampling = SeatSampling(temperature=1.0, seed=1, num_logprobs=3)
-    executor, other = make_cpu_executor(), make_cpu_executor()
+    executor, other = make_executor(), make_executor()
     wait = executor.submit(masked_step(sampling=sampling))
     free = other.submit(masked_step(sampling=sampling))
     other.put_masks(0, {})

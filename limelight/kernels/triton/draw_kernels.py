@@ -200,6 +200,7 @@ def draw_kernel(
     listed,
     token_ids,
     best_logit_of_row,
+    best_score_of_row,
     TILES: tl.constexpr,
     TILE: tl.constexpr,
     GROUP: tl.constexpr,
@@ -217,6 +218,7 @@ def draw_kernel(
 
     best_of_tiles = tl.load(best_scores + tiles, mask=inside, other=float("-inf"))
     best, best_tile = tl.max(best_of_tiles, axis=0, return_indices=True)
+    tl.store(best_score_of_row + row, best)
     token = tl.load(best_tokens + row * num_tiles + best_tile)
     if float_field(seat, seats_of.TEMPERATURE) > 0:
         noisy = tl.load(noisy_scores + tiles, mask=inside, other=float("-inf"))

@@ -40,7 +40,7 @@ CHUNK_BLOCK = 128
 def draw(logits: Tensor, batch: DrawBatch, drawn: DrawnWords, num_processors: int) -> None:
     """Draw a token for each sampled row of `logits` [batch.num_sampled, vocab] float32, which stay as they are.
 
-    Writes `token_ids` and `best_logits`.
+    Writes `token_ids`, `best_logits` and `best_scores`.
     """
     num_sampled, vocab_size = logits.shape
     step, seats = batch.step, batch.seats
@@ -90,6 +90,7 @@ def draw(logits: Tensor, batch: DrawBatch, drawn: DrawnWords, num_processors: in
         listed,
         drawn.token_ids,
         drawn.best_logits,
+        drawn.best_scores,
         TILES=triton.next_power_of_2(num_tiles),
         TILE=TILE,
         GROUP=GROUP,
@@ -134,7 +135,11 @@ def builds(vocab_size: int) -> Iterator[KernelBuild]:
         "*i32",
     )
     floats = dict.fromkeys(
-        ("logits", "scores", "best_logits", "best_scores", "noisy_scores", "best_logit_of_row"), "*fp32"
+        (
+            *("logits", "scores", "best_logits", "best_scores", "noisy_scores"),
+            *("best_logit_of_row", "best_score_of_row"),
+        ),
+        "*fp32",
     )
     sizes = dict.fromkeys(
         ("seat_words", "mask_words", "vocab_size", "num_tiles", "tiles_of_program", "most_chunks"), "i32"

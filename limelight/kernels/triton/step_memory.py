@@ -238,6 +238,8 @@ class DrawnWords:
         token_ids: [sampled], drawn.
         num_accepted: [chunks], per chunk that draws: its leading guesses that agree with what was drawn.
         best_logits: [sampled] float bits, the largest logit as the model gave it; NaN if one is NaN.
+        best_scores: [sampled] float bits, the largest of what the row's token is drawn by, after penalties, bias and
+            masks; minus infinity if the row has no token to draw.
     """
 
     words: Tensor
@@ -256,11 +258,18 @@ class DrawnWords:
         return self.words[self.limits.sampled : 2 * self.limits.sampled].view(torch.float32)
 
     @property
+    def best_scores(self) -> Tensor:
+        """[sampled] float32."""
+        import torch
+
+        return self.words[2 * self.limits.sampled : 3 * self.limits.sampled].view(torch.float32)
+
+    @property
     def num_accepted(self) -> Tensor:
         """[chunks]."""
-        return self.words[2 * self.limits.sampled : 2 * self.limits.sampled + self.limits.chunks]
+        return self.words[3 * self.limits.sampled : 3 * self.limits.sampled + self.limits.chunks]
 
 
 def drawn_words(limits: StepLimits) -> int:
     """Length of the tensor behind `DrawnWords`."""
-    return 2 * limits.sampled + limits.chunks
+    return 3 * limits.sampled + limits.chunks

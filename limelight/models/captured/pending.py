@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 from limelight.models.captured.log_probabilities import WantedLogprobs, cut, read_logprobs
 from limelight.models.captured.slots import Slot
 from limelight.models.captured.step_content import StepContent
-from limelight.models.drawing import not_finite, with_reports
+from limelight.models.drawing import not_finite, nothing_allowed, with_reports
 from limelight.models.readouts import Readouts
 from limelight.step import Sampled, Step, StepResult
 
@@ -90,36 +91,50 @@ class PendingStep:
             return []
         token_ids = self._slot.drawn.token_ids[:num_sampled].tolist()
         best_logits = self._slot.drawn.best_logits[:num_sampled].numpy()
+        best_scores = self._slot.drawn.best_scores[:num_sampled].numpy()
         if (
             num_sampled == content.num_drawing
             and wanted.logprobs is None
             and not any(wanted.refused)
             and np.isfinite(best_logits).all()
+            and not (content.masked and np.isneginf(best_scores).any())
         ):
             return [Sampled((token_id,)) for token_id in token_ids]
-        return self._drawn_with_all(token_ids, best_logits.tolist())
+        return self._drawn_with_all(token_ids, best_logits.tolist(), best_scores.tolist())
 
-    def _drawn_with_all(self, token_ids: list[int], best_logits: list[float]) -> list[Sampled]:
+    def _drawn_with_all(
+        self, token_ids: list[int], best_logits: list[float], best_scores: list[float]
+    ) -> list[Sampled]:
         """With guesses, log-probabilities and failures.
 
         A chunk with a row whose logits are NaN or infinite is a failure of its own: an adapter with enormous weights,
-        or a prompt that overflows a narrow dtype, is no matter of the other rows.
+        or a prompt that overflows a narrow dtype, is no matter of the other rows. So is a masked one that has a row
+        without a token to draw.
         """
-        content, wanted = self._content, self._wanted
+        content, wanted, step_number = self._content, self._wanted, self._step.number
+        masked = [chunk.masked for chunk in self._step.chunks if chunk.sample]
         accepted = self._slot.drawn.num_accepted[: content.num_drawing].tolist()
         logprobs = []
         if wanted.logprobs is not None:
             num_words = content.num_sampled * wanted.logprobs.row_words
             logprobs = read_logprobs(self._slot.logprobs.get(num_words).numpy(), wanted.logprobs)
         sampled, first = [], 0
-        for num_rows, num_right, num_best, num_asked, refused in zip(
-            content.num_drawn.tolist(), accepted, wanted.num_logprobs, wanted.num_asked, wanted.refused, strict=True
+        for num_rows, is_masked, num_right, num_best, num_asked, refused in zip(
+            content.num_drawn.tolist(),
+            masked,
+            accepted,
+            wanted.num_logprobs,
+            wanted.num_asked,
+            wanted.refused,
+            strict=True,
         ):
             end = first + num_right + 1
             if refused is not None:
                 sampled.append(Sampled((), failure=refused))
             elif not np.isfinite(best_logits[first:end]).all():
-                sampled.append(Sampled((), failure=not_finite(self._step.number, best_logits[first:end])))
+                sampled.append(Sampled((), failure=not_finite(step_number, best_logits[first:end])))
+            elif is_masked and -math.inf in best_scores[first:end]:
+                sampled.append(Sampled((), failure=nothing_allowed(step_number)))
             elif num_best is None:
                 sampled.append(Sampled(tuple(token_ids[first:end])))
             else:

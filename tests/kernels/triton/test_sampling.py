@@ -1,5 +1,6 @@
 import random
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -74,18 +75,23 @@ def test_masks_block_what_they_do_not_allow() -> None:
     drawing.step.sample_masks[:16] = torch.tensor(order)
     drawing.step.sample_masks[5] = NOBODY
     is_allowed[5] = True
-    expected = reference_sampling.sample(logits.masked_fill(~is_allowed, -torch.inf), drawing.reference)
+    sampling = msgspec.structs.replace(drawing.reference, allowed=is_allowed)
+    expected = reference_sampling.sample(logits.clone(), sampling)
     assert drawn_tokens(drawing, logits) == expected.token_ids.tolist()
+    assert expected.best_scores is not None
+    temperature = torch.where(sampling.temperature > 0, sampling.temperature, 1)
+    assert torch.equal(drawing.drawn.best_scores[:16], expected.best_scores / temperature)
     assert torch.equal(drawing.drawn.best_logits[:16], logits.amax(-1)), "the model's best, allowed or not"
 
 
-def test_a_row_whose_tokens_are_all_blocked_draws_token_0() -> None:
+def test_a_row_whose_tokens_are_all_blocked_is_told_and_draws_token_0() -> None:
     settings = [SeatSampling(temperature=0.0), SeatSampling(temperature=1.0), SeatSampling(temperature=1.0, top_k=3)]
     settings += [SeatSampling(temperature=1.0, top_p=0.5), SeatSampling(temperature=1.0, min_p=0.5)]
     drawing = Drawing(settings, 2000, random.Random(0))
     drawing.allowed[:] = 0
     drawing.step.sample_masks[: len(settings)] = 0
     assert drawn_tokens(drawing, torch.randn(len(settings), 2000)) == [0] * len(settings)
+    assert torch.isneginf(drawing.drawn.best_scores[: len(settings)]).all()
 
 
 def test_more_tokens_than_are_allowed_may_be_kept() -> None:

@@ -103,7 +103,10 @@ class ReferenceStepKernels(ReferenceKernels):
             before = logits.clone()
             drawn.best_logits[:num_sampled] = logits[:num_sampled].amax(-1)
             sampling = _sampling(batch, num_sampled, logits.shape[1])
-            drawn.token_ids[:num_sampled] = reference_sampling.sample(logits[:num_sampled].clone(), sampling).token_ids
+            sampled = reference_sampling.sample(logits[:num_sampled].clone(), sampling)
+            assert sampled.best_scores is not None
+            drawn.token_ids[:num_sampled] = sampled.token_ids
+            drawn.best_scores[:num_sampled] = sampled.best_scores
             assert before.equal(logits) or before.isnan().any()
 
     def finish(self, batch: DrawBatch, drawn: DrawnWords) -> None:

@@ -24,6 +24,7 @@ from limelight.actors.outcome import settle
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.prompt_progress import PromptProgress
+from limelight.actors.step_ledger import StepLedger
 from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
@@ -33,6 +34,8 @@ from limelight.models.constraints.compiling import ConstraintCompiler
 from limelight.models.loaded_model import LoadedModel
 from limelight.running_parts import RunningParts, make_planner
 from limelight.telemetry.statistics import EngineStatistics
+from limelight.telemetry.telemetry import Telemetry
+from limelight.telemetry.timeline import RequestTimeline
 
 logger = logging.getLogger(__name__)
 
@@ -57,17 +60,19 @@ class ActorSystem:
     Args:
         config: the fields that concern scheduling are used.
         load: makes the model; called once, on the model runner's thread.
+        telemetry: told of every admitted request's end, and of every step.
 
     Attributes:
         state: where in its life it is.
         failure: why it failed, if an actor died.
     """
 
-    def __init__(self, config: EngineConfig, load: Callable[[], LoadedModel]) -> None:
+    def __init__(self, config: EngineConfig, load: Callable[[], LoadedModel], telemetry: Telemetry) -> None:
         self.state = EngineState.NEW
         self.failure: EngineFailed | None = None
         self._config = config
         self._load = load
+        self._telemetry = telemetry
         self._owner: asyncio.Task[None] | None = None
         self._loading: anyio.CancelScope | None = None  # made in start(): it belongs to a running loop
         self._ending = asyncio.Event()
@@ -162,7 +167,7 @@ class ActorSystem:
             raise EngineNotRunning("the engine runs in another event loop; call it from there, or use the class LLM")
         return self._parts
 
-    def admit(self, request: GenerationRequest) -> RequestActor:
+    def admit(self, request: GenerationRequest, timeline: RequestTimeline) -> RequestActor:
         """Let a request live, or refuse it.
 
         Raises:
@@ -176,7 +181,7 @@ class ActorSystem:
             raise EngineNotRunning("the engine is being stopped")
         if self.state is EngineState.DRAINING:
             raise Overloaded("the server is shutting down; try another one", retry_after_seconds=5.0)
-        return parts.admit(request)
+        return parts.admit(request, timeline)
 
     def run_in_background(self, work: Callable[[], Awaitable[None]], name: str) -> BackgroundTask:
         """Run `work` as a task that ends with the actors.
@@ -246,7 +251,8 @@ class ActorSystem:
     ) -> None:
         """Run the actors until `stop`, or until one of them dies."""
         config = self._config
-        planner = make_planner(config, model)
+        ledger = StepLedger(self._telemetry, config.stall_seconds)
+        planner = make_planner(config, model, ledger)
         constraints_inbox: Channel[ToConstraints] = Channel(
             "constraints", config.max_num_requests + MAX_PIPELINE_DEPTH + 1
         )
@@ -257,6 +263,7 @@ class ActorSystem:
             constraints_inbox.sender,
             model.capacity.vocab_size,
             config.stream_interval,
+            ledger,
         )
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
         tokenizer = TokenizerActor(
@@ -278,7 +285,7 @@ class ActorSystem:
             async with anyio.create_task_group() as group:
                 for actor in (runner, scheduler, tokenizer, constraints):
                     group.start_soon(supervise, actor, self._died, self._end)
-                live = LiveRequests(config.max_num_requests, group, self._died, partial(_give_back, adapters))
+                live = LiveRequests(config.max_num_requests, group, self._died, partial(self._ended, adapters))
                 self._parts = RunningParts(
                     loop=asyncio.get_running_loop(),
                     model=model,
@@ -291,6 +298,8 @@ class ActorSystem:
                     to_constraints=constraints_inbox.sender,
                     live=live,
                     background=BackgroundTasks(group),
+                    ledger=ledger,
+                    telemetry=self._telemetry,
                 )
                 self.state = EngineState.READY
                 settle(started)
@@ -308,6 +317,13 @@ class ActorSystem:
                 await tokenizer.close()
                 await constraints.close()
                 await adapters.close()
+
+    def _ended(self, adapters: Adapters, actor: RequestActor) -> None:
+        """A request has ended: its adapter may leave, and its numbers are complete."""
+        if actor.adapter is not None:
+            adapters.release(actor.adapter)
+        actor.observe_end()
+        self._telemetry.end(actor.timeline, actor.log.error, actor.log.everything)
 
     def _load_all(self, adapters: Adapters) -> LoadedModel:
         """The model and the adapters of the config; on the model runner's thread."""
@@ -339,12 +355,6 @@ class ActorSystem:
             if self._parts is not None:
                 self._parts.live.fail_all(failure)
             self._end()
-
-
-def _give_back(adapters: Adapters, actor: RequestActor) -> None:
-    """A request has ended: its adapter may leave."""
-    if actor.adapter is not None:
-        adapters.release(actor.adapter)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

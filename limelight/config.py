@@ -15,6 +15,7 @@ MAX_STREAM_INTERVAL = 60.0
 MAX_SPECULATIVE_TOKENS = 32
 MAX_PROMPT_LOOKUP = 16
 MAX_PIPELINE_DEPTH = 2
+MAX_RECENT_REQUESTS = 10_000
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 CPU_KERNELS = ("auto", "avx512", "avx2", "portable", "reference")
 KV_CACHE_DTYPES = ("auto", "bfloat16", "float16", "fp8")
@@ -73,6 +74,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             "none", or "auto": as its chat template shows.
         reasoning_parser: how it marks reasoning ("qwen3", "deepseek_r1" ...), "none", or "auto".
         prompt_lookup_max, prompt_lookup_min: how many last tokens must have occurred before, at best and at least.
+        stall_seconds: a token that took longer is marked in its request's trace, and a step that took longer gets a
+            span, whatever is sampled.
+        trace_step_interval: one step in so many gets a span with links to the requests in its batch; 0: only slow ones.
+        trace_content: put prompts and answers into spans; they may hold secrets.
+        trace_vllm_attributes: add the older attribute names that vLLM and SGLang use.
+        vllm_metrics: export metrics under vLLM's names, too.
+        recent_requests: ended requests that `Engine.requests()` still knows.
 
     Raises:
         ConfigError: names the field, the value and the fix.
@@ -108,6 +116,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     prompt_lookup_min: int = 2
     tool_call_parser: str = "auto"
     reasoning_parser: str = "auto"
+    stall_seconds: float = 0.5
+    trace_step_interval: int = 64
+    trace_content: bool = False
+    trace_vllm_attributes: bool = False
+    vllm_metrics: bool = False
+    recent_requests: int = 300
 
     def __post_init__(self) -> None:
         if DEVICE.fullmatch(self.device) is None:
@@ -156,6 +170,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"prompt_lookup_min is {self.prompt_lookup_min}, above prompt_lookup_max ({self.prompt_lookup_max}); "
                 "lower it or raise prompt_lookup_max"
             )
+        _above_zero("stall_seconds", self.stall_seconds)
+        _at_least("trace_step_interval", self.trace_step_interval, 0)
+        _within("recent_requests", self.recent_requests, 0, MAX_RECENT_REQUESTS)
         if self.served_model_name == "":
             raise ConfigError("served_model_name is empty; leave it out or give a name")
 
@@ -204,6 +221,12 @@ class EngineOptions(TypedDict, total=False):
     prompt_lookup_min: int
     tool_call_parser: str
     reasoning_parser: str
+    stall_seconds: float
+    trace_step_interval: int
+    trace_content: bool
+    trace_vllm_attributes: bool
+    vllm_metrics: bool
+    recent_requests: int
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -214,6 +237,11 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 def _at_least(name: str, value: int | None, low: int) -> None:
     if value is not None and value < low:
         raise ConfigError(f"{name} is {value}; it must be at least {low}")
+
+
+def _above_zero(name: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{name} is {value}; it must be above 0")
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:

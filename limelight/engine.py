@@ -8,6 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import TracerProvider
+from prometheus_client import CollectorRegistry
 
 from limelight.actor_system import ActorSystem
 from limelight.actor_system import BackgroundTask as BackgroundTask
@@ -15,7 +18,7 @@ from limelight.actor_system import EngineState as EngineState
 from limelight.admission import check_ids
 from limelight.config import EngineConfig, EngineOptions
 from limelight.embeddings import Embedding, EmbeddingSettings
-from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, UnsupportedField
+from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, LimelightError, UnsupportedField
 from limelight.generation import (
     ChatPrompt,
     Generation,
@@ -29,7 +32,11 @@ from limelight.models.loaded_model import LoadedModel
 from limelight.parsing.answer_format import AnswerFormat
 from limelight.progress import Report as Report
 from limelight.stream import Stream
+from limelight.telemetry.counters import EngineCounters
+from limelight.telemetry.genai_metrics import GenAIMetrics
 from limelight.telemetry.statistics import EngineStatistics, LoadedAdapter
+from limelight.telemetry.telemetry import Telemetry
+from limelight.telemetry.tracing import Tracing
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -49,6 +56,10 @@ class Engine:
         model: a folder, a `.gguf` file, a hub id, a whole `EngineConfig`, or None for the embedded default model.
         loader: what loads the model (`limelight.models.loading.load_model` unless given).
         report: told about the progress of loading, on another thread.
+        tracer_provider: whose tracer makes the spans of requests and steps; the host's global one unless given.
+        meter_provider: whose meter records the GenAI histograms; the host's global one unless given.
+        metrics_registry: where the Prometheus metrics can be scraped while the engine runs; one of the engine's own
+            unless given, so that two engines get along.
         options: any other field of `EngineConfig`.
 
     Raises:
@@ -61,6 +72,9 @@ class Engine:
         *,
         loader: ModelLoader | None = None,
         report: Report | None = None,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        metrics_registry: CollectorRegistry | None = None,
         **options: Unpack[EngineOptions],
     ) -> None:
         if isinstance(model, EngineConfig):
@@ -71,7 +85,11 @@ class Engine:
             self.config = EngineConfig(model=None if model is None else str(model), **options)
         self._load = loader or _default_loader
         self._report = report or _ignore
-        self._system = ActorSystem(self.config, self._load_model)
+        self.telemetry = Telemetry(
+            self.config, Tracing(self.config, tracer_provider), GenAIMetrics(meter_provider), EngineCounters()
+        )
+        self.metrics_registry = metrics_registry or CollectorRegistry()
+        self._system = ActorSystem(self.config, self._load_model, self.telemetry)
 
     # ---- life
 
@@ -388,12 +406,24 @@ class Engine:
             Overloaded: too many live requests, or draining.
             EngineNotRunning, EngineFailed: there is nothing to serve it.
         """
-        actor = self._system.admit(request)
+        timeline = self.telemetry.begin(request, request.adapter or self._known_model_name())
+        try:
+            actor = self._system.admit(request, timeline)
+        except LimelightError as error:
+            self.telemetry.end(timeline, error)
+            raise
         subscription = actor.log.subscribe()
         try:
             yield Stream(actor, subscription, self._system.prompt_progress)
         finally:
             subscription.close()
+
+    def _known_model_name(self) -> str:
+        """As `model_name`, also while there is no model."""
+        try:
+            return self.model_name
+        except LimelightError:
+            return self.config.model or "default"
 
     def _request(
         self,

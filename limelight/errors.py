@@ -147,6 +147,10 @@ class RequestCancelled(LimelightError):
     code = "request_cancelled"
 
 
+class RequestExpired(RequestCancelled):
+    """A time limit of the request ran out before it had finished."""
+
+
 class StepFailure(LimelightError):
     """The forward pass that carried this request failed. Other requests go on."""
 

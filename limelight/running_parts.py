@@ -1,7 +1,6 @@
 """What exists only while an engine is up: the actors, wired to each other, and what is asked of them all together."""
 
 import asyncio
-import time
 from dataclasses import dataclass
 
 from limelight.actors.adapters import Adapters
@@ -11,14 +10,18 @@ from limelight.actors.live_requests import LiveRequests
 from limelight.actors.messages import ToConstraints, ToScheduler, ToTokenizer
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
+from limelight.actors.scheduling.observer import Observer
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_lookup import Speculation
+from limelight.actors.step_ledger import StepLedger
 from limelight.actors.tokenizer import TokenizerActor
 from limelight.admission import check_readable, check_token_ids, check_types, with_seed
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
 from limelight.generation import GenerationRequest
 from limelight.models.loaded_model import LoadedModel
 from limelight.telemetry.statistics import EngineStatistics
+from limelight.telemetry.telemetry import Telemetry
+from limelight.telemetry.timeline import RequestTimeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +39,10 @@ class RunningParts:
     to_constraints: Sender[ToConstraints]
     live: LiveRequests
     background: BackgroundTasks
+    ledger: StepLedger
+    telemetry: Telemetry
 
-    def admit(self, request: GenerationRequest) -> RequestActor:
+    def admit(self, request: GenerationRequest, timeline: RequestTimeline) -> RequestActor:
         """Let a request live, or refuse it.
 
         Raises:
@@ -56,9 +61,10 @@ class RunningParts:
             self.to_tokenizer,
             self.to_constraints,
             self.to_scheduler,
-            time.monotonic(),
+            timeline,
             adapter,
         )
+        self.telemetry.admitted(timeline)
         self.live.add(actor)
         return actor
 
@@ -75,8 +81,8 @@ class RunningParts:
             num_free_pages=planner.num_free_pages,
             num_cached_pages=planner.num_cached_pages,
             num_preemptions=planner.num_preemptions,
-            num_steps=self.scheduler.num_steps,
-            step_seconds=self.scheduler.step_seconds,
+            num_steps=self.ledger.num_steps,
+            step_seconds=self.ledger.step_seconds,
             prefix_queries_tokens=planner.prefix_queries_tokens,
             prefix_hits_tokens=planner.prefix_hits_tokens,
             num_draft_tokens=planner.num_draft_tokens,
@@ -85,7 +91,7 @@ class RunningParts:
         )
 
 
-def make_planner(config: EngineConfig, model: LoadedModel) -> Planner:
+def make_planner(config: EngineConfig, model: LoadedModel, observer: Observer) -> Planner:
     """The planner that `config` asks for."""
     speculation = None
     if config.num_speculative_tokens:
@@ -99,4 +105,5 @@ def make_planner(config: EngineConfig, model: LoadedModel) -> Planner:
         prefix_caching=config.enable_prefix_caching,
         pipeline_depth=config.pipeline_depth or (MAX_PIPELINE_DEPTH if model.overlaps_steps else 1),
         speculation=speculation,
+        observer=observer,
     )

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from limelight.actors.event_log import Subscription
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduling.prompt_progress import PromptProgress as PromptProgress
+from limelight.errors import LimelightError, RequestCancelled
 from limelight.generation import Delta, Generation, TokenLogprob
+from limelight.telemetry.timeline import RequestTimeline
 
 
 class Stream:
@@ -50,6 +52,15 @@ class Stream:
     def prompt_token_offsets(self) -> tuple[tuple[int, int], ...] | None:
         """Start and end of each prompt token in `prompt_text`, in characters; None unless asked for and known."""
         return self._actor.prompt_token_offsets
+
+    @property
+    def timeline(self) -> RequestTimeline:
+        """When things happened to the request, as far as it has come; only to be read."""
+        return self._actor.timeline
+
+    def abort(self, reason: LimelightError | None = None) -> None:
+        """End the request now, whoever else reads it; readers meet `reason` (`RequestCancelled` unless given)."""
+        self._actor.fail(reason or RequestCancelled(f"request {self.request_id} was cancelled"))
 
     def prompt_progress(self) -> PromptProgress | None:
         """How far the prompt is at this moment; None until it has been encoded, or if the request has failed.

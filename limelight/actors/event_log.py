@@ -127,12 +127,12 @@ class EventLog:
         """A new reader, who starts with everything that has happened so far."""
         subscription = Subscription(self)
         if self._first > 0:
-            subscription.catch_up = self._everything()
+            subscription.catch_up = self.everything()
             subscription.cursor = self._first + len(self._unread)
         self._subscriptions.add(subscription)
         return subscription
 
-    def _everything(self) -> list[Delta]:
+    def everything(self) -> list[Delta]:
         """One delta per choice that has begun, the one that ends the request last."""
         deltas = [record.delta() for record in self._records if not record.empty]
         return sorted(deltas, key=lambda delta: delta.usage is not None)

@@ -1,6 +1,7 @@
 """The whole protocol on one page: every message, grouped by receiver. Frozen: a received message is never modified."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,6 +11,7 @@ from limelight.generation import FinishReason, Pooling, Prompt, ReasoningFormat,
 from limelight.models.constraints.constraint import Constraint, Constraints
 from limelight.models.loaded_model import AdapterWeights
 from limelight.step import SampledLogprobs, Step, StepResult, TokenMasks
+from limelight.telemetry.timeline import RequestTimeline
 
 # ---- to the tokenizer
 
@@ -85,7 +87,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         stop_token_ids: every id that ends a choice (the model's own unless `ignore_eos`, and the request's).
         adapter: id of the loaded adapter to run with, or None.
         constraints: what the output may be, beyond the sampling; each choice follows them for itself.
-        arrived_at: monotonic seconds at admission.
+        timeline: the scheduler writes down what happens to its choices.
         pooling: read hidden states of the prompt instead of drawing tokens.
     """
 
@@ -97,7 +99,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str | None
     adapter: int | None
     owner: str
-    arrived_at: float
+    timeline: RequestTimeline
     reply_to: "Sender[ToRequest]"
     pooling: Pooling | None = None
     constraints: Constraints | None = None
@@ -110,12 +112,28 @@ class Cancel(msgspec.Struct, frozen=True):
     index: int | None = None
 
 
+class StepTimes(NamedTuple):
+    """When the runner's threads had to do with a step, in monotonic seconds.
+
+    Attributes:
+        started_at: when the executor was given it.
+        submitted_at: when the executor had taken it.
+        masked_at: when it had its masks, too; `submitted_at` again for a step without.
+        ended_at: when the result was there.
+    """
+
+    started_at: float
+    submitted_at: float
+    masked_at: float
+    ended_at: float
+
+
 class StepDone(msgspec.Struct, frozen=True):
-    """Step `number` is through. `seconds`: time on the runner's threads."""
+    """Step `number` is through."""
 
     number: int
     result: StepResult
-    seconds: float
+    times: StepTimes
 
 
 class StepFailed(msgspec.Struct, frozen=True):
@@ -181,12 +199,15 @@ ToModelRunner = Step | Masks | DeviceLost | PutAdapter | DropAdapter
 class Encoded(msgspec.Struct, frozen=True):
     """Token ids of the prompt; `text` is the rendered prompt, None for a token-id prompt.
 
-    `offsets`: start and end of each token in `text`, in characters; None unless asked for and known.
+    Attributes:
+        offsets: start and end of each token in `text`, in characters; None unless asked for and known.
+        seconds: that it took on the thread.
     """
 
     token_ids: tuple[int, ...]
     text: str | None
     offsets: tuple[tuple[int, int], ...] | None = None
+    seconds: float = 0.0
 
 
 class Compiled(msgspec.Struct, frozen=True):

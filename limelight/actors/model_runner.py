@@ -18,10 +18,11 @@ from limelight.actors.messages import (
     PutAdapter,
     StepDone,
     StepFailed,
+    StepTimes,
     ToModelRunner,
     ToScheduler,
 )
-from limelight.actors.step_order import StepOrder
+from limelight.actors.step_order import StepOrder, Submission
 from limelight.actors.worker_thread import WorkerThreads, post
 from limelight.errors import EngineFailed
 from limelight.models.loaded_model import AdapterLoader, LoadedModel
@@ -125,9 +126,9 @@ class ModelRunner:
         else:
             self._order.put_masks(message)
 
-    def _put_completion(self, number: int, wait: Callable[[], StepResult], started: float) -> None:
+    def _put_completion(self, number: int, wait: Callable[[], StepResult], submission: Submission) -> None:
         # Failures take the same way as results, so that they are reported in the order of the steps.
-        self._completion_thread.put(partial(self._complete, number, wait, started))
+        self._completion_thread.put(partial(self._complete, number, wait, submission))
 
     def _close_executor(self) -> None:
         self._completion_thread.end()
@@ -142,7 +143,7 @@ class ModelRunner:
 
     # ---- on the completion thread
 
-    def _complete(self, number: int, wait: Callable[[], StepResult], started: float) -> None:
+    def _complete(self, number: int, wait: Callable[[], StepResult], submission: Submission) -> None:
         try:
             result = wait()
         except EngineFailed as error:
@@ -152,4 +153,5 @@ class ModelRunner:
         except BaseException as error:  # noqa: BLE001 - the thread must not vanish silently
             post(self._loop, self.inbox.sender.tell, DeviceLost(error))
         else:
-            post(self._loop, self._scheduler.tell, StepDone(number, result, time.perf_counter() - started))
+            times = StepTimes(*submission, time.monotonic())
+            post(self._loop, self._scheduler.tell, StepDone(number, result, times))

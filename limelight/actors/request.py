@@ -5,6 +5,7 @@ text and writes an event log. Clients subscribe to the log; when the last one le
 """
 
 import logging
+import time
 
 import anyio
 import msgspec
@@ -35,6 +36,7 @@ from limelight.models.constraints.compiling import needs_constraints
 from limelight.models.constraints.constraint import Constraints
 from limelight.models.loaded_model import LoadedModel
 from limelight.parsing.reasoning import Opening, ReasoningSplitter, opening
+from limelight.telemetry.timeline import RequestTimeline
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +50,12 @@ class RequestActor:
     Args:
         request: with `sampling.seed` set.
         model: whose vocabulary, limits and end-of-sequence tokens apply.
-        arrived_at: monotonic seconds.
+        timeline: where it writes down what happens to it.
         adapter: id of the loaded adapter that `request.adapter` names, or None.
 
     Attributes:
         log: what clients read.
-        adapter: as given.
+        adapter, timeline: as given.
         prompt_logprobs, pooled: what was asked for of the prompt, before the first delta; None unless asked for.
         prompt_token_ids, prompt_text, prompt_token_offsets: known once the prompt is encoded; the last one (start and
             end of its tokens in its text) only if it was asked for.
@@ -66,7 +68,7 @@ class RequestActor:
         tokenizer: Sender[ToTokenizer],
         compiler: Sender[ToConstraints],
         scheduler: Sender[ToScheduler],
-        arrived_at: float,
+        timeline: RequestTimeline,
         adapter: int | None,
     ) -> None:
         sampling = request.sampling
@@ -81,7 +83,7 @@ class RequestActor:
         self._tokenizer = tokenizer
         self._compiler = compiler
         self._scheduler = scheduler
-        self._arrived_at = arrived_at
+        self.timeline = timeline
         self.adapter = adapter
         # At most one message per token and choice, one answer of each who is asked, and one `Failed` of the scheduler.
         capacity = sampling.n * model.capacity.max_model_len + 3
@@ -138,6 +140,14 @@ class RequestActor:
         """End the request now; pages and seats come back with the scheduler's next turn. Idempotent."""
         self._scope.cancel()
 
+    def observe_end(self) -> None:
+        """Write down what is known only at the end."""
+        timeline, usage = self.timeline, self.usage
+        timeline.output_tokens = usage.completion_tokens
+        timeline.reasoning_tokens = usage.reasoning_tokens
+        if self.log.error is None:
+            timeline.finish_reasons = tuple(completion.finish_reason for completion in self.log.completions())
+
     def fail(self, error: LimelightError) -> None:
         """Tell every subscriber at once, then end."""
         self.log.end(error)
@@ -152,7 +162,9 @@ class RequestActor:
                         self._prepare(message)
                     case Generated():
                         for ready in await self._after_scores(message):
+                            began_at = time.monotonic()
                             self._advance(ready)
+                            self.timeline.detokenize_seconds += time.monotonic() - began_at
                     case Failed(ContextLengthExceeded(message=refusal)):
                         self.log.end(ContextLengthExceeded(refusal, param=self._prompt_field))
                     case Failed(error):
@@ -185,8 +197,12 @@ class RequestActor:
         """One of the answers; the last of them lets the request be submitted."""
         if isinstance(message, Encoded):
             self._encoded = message
+            self.timeline.encoded_at = time.monotonic()
+            self.timeline.encode_seconds = message.seconds
+            self.timeline.prompt_tokens = len(message.token_ids)
         else:
             self._constraints = message.constraints
+            self.timeline.compiled_at = time.monotonic()
         is_compiled = self._constraints is not None or not needs_constraints(self.request.sampling)
         if self._encoded is not None and is_compiled and not self.log.ended:
             self._submit(self._encoded, self._constraints)
@@ -201,6 +217,7 @@ class RequestActor:
         request, sampling = self.request, self.request.sampling
         stop_token_ids = frozenset(sampling.stop_token_ids or ())
         self._submitted = True
+        self.timeline.submit(time.monotonic())
         self._scheduler.tell(
             Submit(
                 request_id=request.request_id,
@@ -211,7 +228,7 @@ class RequestActor:
                 cache_salt=request.cache_salt,
                 adapter=self.adapter,
                 owner=request.owner,
-                arrived_at=self._arrived_at,
+                timeline=self.timeline,
                 reply_to=self._inbox.sender,
                 pooling=request.pooling,
                 constraints=constraints,

@@ -29,6 +29,7 @@ from limelight.actors.messages import (
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_readout import PromptReadout
 from limelight.actors.scheduling.sequence import Sequence, seat_sampling
+from limelight.actors.step_ledger import StepLedger
 from limelight.errors import LimelightError, StepFailure
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class SchedulerActor:
         constraints: asked for the masks of steps.
         vocab_size: valid token ids are below it.
         stream_interval: as in `EngineConfig`.
+        ledger: the planner's observer.
     """
 
     name = "scheduler"
@@ -56,6 +58,7 @@ class SchedulerActor:
         constraints: Sender[ToConstraints],
         vocab_size: int,
         stream_interval: float | None,
+        ledger: StepLedger,
     ) -> None:
         self._inbox = inbox
         self._planner = planner
@@ -67,8 +70,7 @@ class SchedulerActor:
         self._deliveries = Deliveries()
         self._delivered_at = 0.0  # by the loop's clock
         self._delivery_due: asyncio.TimerHandle | None = None
-        self.num_steps = 0
-        self.step_seconds = 0.0
+        self._ledger = ledger
 
     async def run(self) -> None:
         """Apply messages and plan steps, until cancelled."""
@@ -102,10 +104,11 @@ class SchedulerActor:
 
     def _apply(self, message: ToScheduler) -> None:
         match message:
-            case StepDone(number, result, seconds):
-                self.num_steps += 1
-                self.step_seconds += seconds
-                for progress in self._planner.complete(number, result):
+            case StepDone(number, result, times):
+                self._ledger.completed(number, self._planner.chunks(number), times)
+                progresses = self._planner.complete(number, result)
+                self._ledger.drew(number, progresses)
+                for progress in progresses:
                     if progress.failure is not None:
                         logger.error("request %s failed: %s", progress.sequence.request_id, progress.failure)
                         self._fail([progress.sequence], StepFailure(progress.failure))
@@ -113,6 +116,7 @@ class SchedulerActor:
                         self._outbox.append((progress.sequence.reply_to, self._deliveries.take(progress.sequence)))
             case StepFailed(number, error):
                 logger.error("step %d failed", number, exc_info=error)
+                self._ledger.failed(number)
                 failure = StepFailure(f"the forward pass that carried this request failed: {type(error).__name__}")
                 failure.__cause__ = error
                 self._fail(self._planner.fail(number), failure)
@@ -167,6 +171,7 @@ def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
         readout=_readout(submit, index),
         reads_cache=not sampling.skip_reading_prefix_cache,
         constraint=None if submit.constraints is None else submit.constraints.begin(),
+        timeline=submit.timeline.choices[index],
     )
 
 

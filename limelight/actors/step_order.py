@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,14 +15,31 @@ from limelight.actors.messages import Masks
 from limelight.step import Step, StepExecutor, StepResult
 
 Wait = Callable[[], StepResult]
-Complete = Callable[[int, Wait, float], None]
+
+
+class Submission(NamedTuple):
+    """When a step went to the device, in monotonic seconds.
+
+    Attributes:
+        started_at: when the executor was given it.
+        submitted_at: when the executor had taken it.
+        masked_at: when the executor had its masks, too; the same again for a step without.
+    """
+
+    started_at: float
+    submitted_at: float
+    masked_at: float
+
+
+Complete = Callable[[int, Wait, Submission], None]
 """Told the number of a step, what waits for its result (or raises why it failed), and when it was submitted."""
 
 
 class _Undrawn(msgspec.Struct, frozen=True):
     number: int
     wait: Wait
-    started: float
+    started_at: float
+    submitted_at: float
 
 
 class StepOrder:
@@ -61,18 +79,20 @@ class StepOrder:
             self._held.popleft()()
 
     def _run(self, step: Step) -> None:
-        started = time.perf_counter()
+        started_at = time.monotonic()
         self._last = step.number
         masks = self._early.pop(step.number, None)
         try:
             wait = self._executor.submit(step)
         except BaseException as error:  # noqa: BLE001 - where a step runs
-            self._complete(step.number, partial(_reraise, error), started)
+            now = time.monotonic()
+            self._complete(step.number, partial(_reraise, error), Submission(started_at, now, now))
             return
+        submitted_at = time.monotonic()
         if not any(chunk.masked for chunk in step.chunks):
-            self._complete(step.number, wait, started)
+            self._complete(step.number, wait, Submission(started_at, submitted_at, submitted_at))
             return
-        self._undrawn = _Undrawn(step.number, wait, started)
+        self._undrawn = _Undrawn(step.number, wait, started_at, submitted_at)
         if masks is not None:
             self._draw(self._undrawn, masks)
 
@@ -86,7 +106,8 @@ class StepOrder:
                 self._executor.put_masks(undrawn.number, message.masks)
             except BaseException as error:  # noqa: BLE001 - where a step runs
                 wait = partial(_reraise, error)
-        self._complete(undrawn.number, wait, undrawn.started)
+        submission = Submission(undrawn.started_at, undrawn.submitted_at, time.monotonic())
+        self._complete(undrawn.number, wait, submission)
 
 
 def _reraise(error: BaseException) -> StepResult:

@@ -2,9 +2,12 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
 
 from limelight.actors.channel import Channel
 from limelight.actors.messages import Encode, Encoded, Failed, ToTokenizer
@@ -105,8 +108,10 @@ class TokenizerActor:
         if message.reply_to.closed:
             return  # cancelled while it was queued
         answer: Encoded | Failed
+        began_at = time.monotonic()
         try:
-            answer = self._encode(message)
+            encoded = self._encode(message)
+            answer = msgspec.structs.replace(encoded, seconds=time.monotonic() - began_at)
         except LimelightError as error:
             answer = Failed(error)
         except BaseException as error:  # a bug, or a panic in native code, fails its own request only

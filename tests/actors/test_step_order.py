@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from limelight.actors.messages import Masks
-from limelight.actors.step_order import StepOrder
+from limelight.actors.step_order import StepOrder, Submission
 from limelight.errors import EngineFailed
 from limelight.step import Chunk, Step, StepResult, TokenMasks
 
@@ -37,7 +37,7 @@ class Recorder:
         if call in self.failing:
             raise self.failing[call]
 
-    def _complete(self, number: int, wait: Callable[[], StepResult], started: float) -> None:
+    def _complete(self, number: int, wait: Callable[[], StepResult], submission: Submission) -> None:
         self.completed.append(number)
         try:
             self.outcomes[number] = wait()

@@ -14,6 +14,7 @@ from limelight.actors.scheduling.batch import Batch
 from limelight.actors.scheduling.fair_queue import FairQueue
 from limelight.actors.scheduling.in_flight import InFlightStep, PlannedChunk, spoiled_by
 from limelight.actors.scheduling.length_limits import set_limits
+from limelight.actors.scheduling.observer import Observer, Unobserved
 from limelight.actors.scheduling.prompt_lookup import PromptLookup, Speculation
 from limelight.actors.scheduling.prompt_progress import PromptProgress, QueuePositions, prompt_progress
 from limelight.actors.scheduling.residents import Residents
@@ -56,6 +57,7 @@ class Planner:
         pipeline_depth: steps in flight at most, 1 or 2.
         speculation: guess tokens of sequences without penalties (whose counts a guess would change) and without a
             constraint; None: do not.
+        observer: told of every decision.
 
     Attributes:
         num_preemptions: sequences preempted so far.
@@ -71,12 +73,14 @@ class Planner:
         prefix_caching: bool,
         pipeline_depth: int,
         speculation: Speculation | None = None,
+        observer: Observer | None = None,
     ) -> None:
         assert pipeline_depth in (1, 2), "finding what a failed step spoils relies on it"
         self._capacity = capacity
         self._pipeline_depth = pipeline_depth
         self._speculation = speculation
-        self._residents = Residents(capacity, prefix_caching=prefix_caching)
+        self._observer = observer or Unobserved()
+        self._residents = Residents(capacity, self._observer, prefix_caching=prefix_caching)
         self._waiting = FairQueue()
         self._positions = QueuePositions()
         self._live: dict[str, dict[int, Sequence]] = {}
@@ -139,6 +143,7 @@ class Planner:
         self._num_planned += 1
         self._in_flight[number] = InFlightStep(number, batch.chunks)
         self._count_admitted(batch)
+        self._observer.planned(number, batch.chunks)
         return step
 
     def complete(self, number: int, result: StepResult) -> list[Progress]:
@@ -181,6 +186,10 @@ class Planner:
             for index, chunk in enumerate(step.chunks if step is not None else ())
             if chunk.sample and chunk.sequence.constraint is not None and not chunk.stale
         ]
+
+    def chunks(self, number: int) -> list[PlannedChunk]:
+        """Those of a step in flight."""
+        return self._in_flight[number].chunks
 
     def is_next(self, number: int) -> bool:
         """Whether all steps before step `number` have been applied."""
@@ -386,6 +395,7 @@ class Planner:
 
     def _end(self, sequence: Sequence) -> None:
         """Forget a live sequence and free what it holds."""
+        self._observer.ended(sequence)
         sequence.epoch += 1
         sequence.num_pending_tokens = 0
         if sequence.seat is not None:

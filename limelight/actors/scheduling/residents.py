@@ -2,6 +2,7 @@
 
 import bisect
 
+from limelight.actors.scheduling.observer import Observer
 from limelight.actors.scheduling.page_pool import PagePool
 from limelight.actors.scheduling.prefix_cache import PrefixCache
 from limelight.actors.scheduling.sequence import Sequence
@@ -17,9 +18,20 @@ class Residents:
         cache: read by others, changed here.
     """
 
-    __slots__ = ("_free_seats", "_num_seats", "_page_size", "_prefix_caching", "_released", "cache", "pool", "running")
+    __slots__ = (
+        "_free_seats",
+        "_num_seats",
+        "_observer",
+        "_page_size",
+        "_prefix_caching",
+        "_released",
+        "cache",
+        "pool",
+        "running",
+    )
 
-    def __init__(self, capacity: Capacity, *, prefix_caching: bool) -> None:
+    def __init__(self, capacity: Capacity, observer: Observer, *, prefix_caching: bool) -> None:
+        self._observer = observer
         self._page_size = capacity.page_size
         self._num_seats = capacity.num_seats
         self._prefix_caching = prefix_caching
@@ -61,10 +73,12 @@ class Residents:
         sequence.seat = self._free_seats.pop()
         sequence.drew_in_seat = False
         bisect.insort(self.running, sequence, key=_rank)
+        self._observer.seated(sequence)
 
     def unseat(self, sequence: Sequence) -> None:
         """Take seat and pages from a running sequence; its tokens and those being drawn for it stay."""
         assert sequence.seat is not None
+        self._observer.unseats(sequence)
         del self.running[bisect.bisect_left(self.running, sequence.rank, key=_rank)]
         self._free_seats.append(sequence.seat)
         self._released.append(sequence.seat)

@@ -73,6 +73,7 @@ class Sequence:
         readout: what is to be told of the prompt's rows, until it has been; None: nothing.
         reads_cache: whether it takes pages from the prefix cache; it offers its own in any case.
         constraint: what is asked which tokens may be drawn, opaque as well; None: all.
+        timeline: where an `Observer` writes down what happens to it, opaque as well.
         token_ids: prompt and known output; only ever appended to.
         num_pending_tokens: being drawn by steps in flight, not known yet.
         num_computed_tokens: leading tokens whose keys and values are in `pages`, or will be when the steps in flight
@@ -106,6 +107,7 @@ class Sequence:
     readout: PromptReadout | None = None
     reads_cache: bool = True
     constraint: Any = None
+    timeline: Any = None
 
     token_ids: list[int] = dataclasses.field(init=False)
     num_pending_tokens: int = dataclasses.field(init=False, default=0)

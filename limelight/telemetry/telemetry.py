@@ -1,0 +1,90 @@
+"""What an engine observes of itself, from the first call to the last span: one object, owned by the engine.
+
+Actors write into timelines and tell of steps; here that becomes spans, counters and the list of recent requests.
+Reading costs the hot path nothing: whoever scrapes or looks does the work.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from limelight.config import EngineConfig
+from limelight.errors import EngineNotRunning, LimelightError, Overloaded, RequestCancelled, RequestExpired
+from limelight.generation import Delta, GenerationRequest
+from limelight.telemetry.counters import EngineCounters
+from limelight.telemetry.genai_metrics import GenAIMetrics
+from limelight.telemetry.step_records import StepRecord
+from limelight.telemetry.timeline import Ending, RequestTimeline
+from limelight.telemetry.tracing import Tracing
+
+
+class Telemetry:
+    """Spans, counters and recent requests of one engine.
+
+    Attributes:
+        counters: totals and histograms.
+        tracing: makes the spans.
+        genai_metrics: the histograms of the GenAI conventions.
+        live: timelines of the requests that have begun and not ended, by id.
+        recent: those that have ended, oldest first, refused ones included.
+    """
+
+    def __init__(
+        self, config: EngineConfig, tracing: Tracing, genai_metrics: GenAIMetrics, counters: EngineCounters
+    ) -> None:
+        self.counters = counters
+        self.tracing = tracing
+        self.genai_metrics = genai_metrics
+        self.live: dict[str, RequestTimeline] = {}
+        self.recent: deque[RequestTimeline] = deque(maxlen=config.recent_requests)
+
+    def begin(self, request: GenerationRequest, model: str) -> RequestTimeline:
+        """A request has come; it has not been admitted yet. `end` follows in every case."""
+        timeline = RequestTimeline(request, model, time.monotonic())
+        self.tracing.begin(timeline, request)
+        return timeline
+
+    def admitted(self, timeline: RequestTimeline) -> None:
+        """The engine has taken it."""
+        timeline.admitted_at = time.monotonic()
+        self.live[timeline.request_id] = timeline
+
+    def end(
+        self, timeline: RequestTimeline, error: LimelightError | None, output: Callable[[], Sequence[Delta]] = tuple
+    ) -> None:
+        """It has ended, or was refused; called once.
+
+        Args:
+            output: gives what it has made, one delta per choice, for those who ask for content in their traces.
+        """
+        timeline.ended_at = time.monotonic()
+        timeline.error = error
+        timeline.ending = ending(error, admitted=timeline.admitted_at is not None)
+        if timeline.admitted_at is not None:
+            del self.live[timeline.request_id]
+        self.recent.append(timeline)
+        self.counters.request_ended(timeline)
+        self.genai_metrics.request_ended(timeline)
+        self.tracing.end(timeline, output)
+
+    def step_ended(self, step: StepRecord, chunks: Sequence[Any]) -> None:
+        """A step is through. `chunks`: the planner's, whose sequences lead to the timelines."""
+        self.counters.step_ended(step)
+        self.tracing.step_ended(step, chunks)
+
+
+def ending(error: LimelightError | None, *, admitted: bool) -> Ending:
+    """How a request ended that has ended with `error`."""
+    match error:
+        case None:
+            return Ending.COMPLETED
+        case RequestExpired():
+            return Ending.EXPIRED
+        case RequestCancelled():
+            return Ending.ABORTED
+        case Overloaded():
+            return Ending.REJECTED
+        case EngineNotRunning() if not admitted:
+            return Ending.REJECTED
+    return Ending.INVALID if 400 <= error.status < 500 else Ending.FAILED

@@ -16,7 +16,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from limelight.testing import scripted_engine
 
 TICK_SECONDS = 0.001
 SETTLE_SECONDS = 0.05
+KINDS = ("schema", "template", "body")
 HI = [{"role": "user", "content": "hi"}]
 
 
@@ -79,6 +80,10 @@ def cases() -> Iterator[Case]:
         yield Case("template", name, chat, _chat(chat_template=template, max_tokens=8))
     for name, body in _bodies():
         yield Case("body", name, chat, body)
+    bodies = importlib.import_module("tests.http.hostile_bodies")
+    for path in bodies.MAIN:
+        for name, body in bodies.all_bodies(path):
+            yield Case("body", f"{path} {name}", path, body)
 
 
 def _chat(**fields: Any) -> bytes:
@@ -128,13 +133,13 @@ def read_stream(port: int, ended: threading.Event) -> None:
         send(port, Case("", "", "/v1/chat/completions", body))
 
 
-async def measure() -> list[Outcome]:
-    """All cases, one after the other, beside one stream."""
+async def measure(kinds: Sequence[str]) -> list[Outcome]:
+    """The cases of these kinds, one after the other, beside one stream."""
     wire = importlib.import_module("tests.http.wire")
     engine = scripted_engine(lambda turn: 97, step_seconds=0.005, max_model_len=1 << 16, num_pages=1 << 13)
     app = create_app(engine, settings=HttpSettings(trust_request_chat_template=True))
     probe, ended, outcomes = LagProbe(), threading.Event(), []
-    prepared = list(cases())
+    prepared = [case for case in cases() if case.kind in kinds]
     gc.freeze()  # this and the next as `limelight serve` does
     sys.setswitchinterval(SWITCH_SECONDS)
     async with engine, wire.running_server(app) as port:
@@ -158,8 +163,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write all outcomes here")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="which of them (default: all)")
     arguments = parser.parse_args()
-    outcomes = asyncio.run(measure())
+    outcomes = asyncio.run(measure(arguments.kinds))
     for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
         of_kind = sorted((entry for entry in outcomes if entry.kind == kind), key=lambda entry: -entry.worst_lag_ms)
         lags = [entry.worst_lag_ms for entry in of_kind]

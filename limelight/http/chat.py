@@ -1,5 +1,6 @@
 """`POST /v1/chat/completions`: a conversation in, an answer or a stream of chunks out."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -43,7 +44,8 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
         serving.check_template(chat.chat_template)
         engine = serving.engine
         answer_id = new_id("chatcmpl")
-        prepared = prepare(engine, chat_conversation(chat), chat_sampling(chat, engine.default_sampling))
+        conversation = await serving.work(request, partial(chat_conversation, chat))
+        prepared = prepare(engine, conversation, chat_sampling(chat, engine.default_sampling))
         generation = serving.request(
             request.scope["user"].name,
             answer_id,

@@ -4,9 +4,12 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
+import anyio
+import anyio.to_thread
 import msgspec
 from litestar import Request
 from litestar.exceptions import HTTPException
@@ -30,7 +33,11 @@ logger = logging.getLogger(__name__)
 
 Fields = TypeVar("Fields", bound=GenerationFields)
 Body = TypeVar("Body", bound=msgspec.Struct)
+Result = TypeVar("Result")
 
+MAX_BYTES_ON_LOOP = 64 * 1024
+"""A longer body is decoded on a thread, so that the event loop waits for a part of the work only."""
+NUM_DECODING_THREADS = 2
 IGNORED_FIELDS_HEADER = "x-limelight-ignored-fields"
 MAX_NAMED_FIELDS = 16
 MAX_LOGGED_FIELDS = 1000
@@ -49,6 +56,7 @@ class Serving:
         self.recordings = Recordings(engine, settings)
         self.created = int(time.time())
         self._logged_fields: set[str] = set()
+        self._decoding = anyio.CapacityLimiter(NUM_DECODING_THREADS)
 
     async def read(self, request: Request[Any, Any, Any], decoder: Decoder[Fields]) -> tuple[Fields, dict[str, str]]:
         """The decoded body, and the headers that the response shall carry.
@@ -88,7 +96,16 @@ class Serving:
         except HTTPException:
             await discard_body(request.scope, request.receive)
             raise
-        return decoder.decode(raw, self.settings.unknown_fields)
+        return await self.work(request, partial(decoder.decode, raw, self.settings.unknown_fields))
+
+    async def work(self, request: Request[Any, Any, Any], call: Callable[[], Result]) -> Result:
+        """What `call` gives or raises; on a thread if the body is long, so it may touch nothing but the body.
+
+        A cancelled caller waits until the thread is done.
+        """
+        if len(await request.body()) <= MAX_BYTES_ON_LOOP:
+            return call()
+        return await anyio.to_thread.run_sync(call, limiter=self._decoding)
 
     def request(
         self,

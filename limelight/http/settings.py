@@ -13,8 +13,9 @@ ReasoningField = Literal["reasoning", "reasoning_content"]
 UnknownFields = Literal["suggest", "refuse", "ignore"]
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
-"""Holds the longest prompt of a million-token context as text. Decoding that much text takes about 20 ms of the event
-loop (what costs more is bounded in `protocol/sizes.py`); a larger default would let one client stall all streams."""
+"""Holds the longest prompt of a million-token context as text. Long bodies are decoded on threads, but each pass over
+one keeps the interpreter's lock for milliseconds (what costs more is bounded in `protocol/sizes.py`); a larger default
+would let one client stall all streams."""
 
 MIN_RESUME_STREAM_BYTES = 128 * 1024
 """Room for the longest frame, and for one after it."""

@@ -1,5 +1,6 @@
 """`POST /tokenize` and `POST /detokenize`: text to token ids and back, on the threads of the tokenizer."""
 
+from functools import partial
 from typing import Any
 
 from litestar import Request, Response, post
@@ -27,7 +28,7 @@ def token_routes(serving: Serving) -> list[HTTPRouteHandler]:
             serving.check_model(body.model)
         serving.check_template(body.chat_template)
         engine = serving.engine
-        given = tokenized_prompt(body)
+        given = await serving.work(request, partial(tokenized_prompt, body))
         prompt = conversation_prompt(engine, given) if isinstance(given, Conversation) else given
         token_ids = await engine.tokenize(prompt)
         answer = Tokenized(

@@ -8,7 +8,8 @@ from limelight.errors import InvalidRequest, UnknownField
 from limelight.http.conversation import MAX_TOOLS
 from limelight.http.protocol.chat import CHAT_DECODER, chat_conversation
 from limelight.http.protocol.completions import COMPLETION_DECODER, completion_prompts
-from limelight.http.protocol.sizes import MAX_ENTRIES, MAX_FIELD_BYTES, MAX_OBJECTS, MAX_PROMPTS, MAX_TOKEN_IDS
+from limelight.http.protocol.embeddings import EMBEDDING_DECODER
+from limelight.http.protocol.sizes import MAX_ENTRIES, MAX_FIELD_BYTES, MAX_PROMPTS, MAX_TOKEN_IDS, MAX_VALUES
 from tests.http.wire import CHAT, COMPLETIONS, chat_body, completion_body, error_of
 
 pytestmark = pytest.mark.anyio
@@ -75,6 +76,18 @@ def test_as_many_as_are_allowed_are_decoded_whatever_their_text_holds(prompt):
     assert 1 <= len(completion_prompts(decoded)) <= MAX_PROMPTS
 
 
+def embedding(given):
+    return json.dumps({"model": "m", "input": given}).encode()
+
+
+@pytest.mark.parametrize("given", [[1] * (MAX_ENTRIES + 1), [[1] * 500] * 1000], ids=["ids", "lists"])
+def test_token_ids_that_are_embedded_are_limited_like_those_of_prompts(given):
+    assert EMBEDDING_DECODER.decode(embedding(given))[0].input == given
+    with pytest.raises(InvalidRequest, match="at most") as refusal:
+        EMBEDDING_DECODER.decode(embedding(given * 150))
+    assert refusal.value.param == "input"
+
+
 PARTS = [{"type": "text", "text": "a"}] * (MAX_ENTRIES // 2 + 1)
 CALLS = [{"function": {"name": "f", "arguments": "{}"}}] * (MAX_ENTRIES // 2 + 1)
 
@@ -134,14 +147,15 @@ def test_whole_characters_and_escaped_backslashes_are_fine(text):
     assert CHAT_DECODER.decode(body)[0].messages[0].content == json.loads(f'"{text}"')
 
 
-async def test_objects_in_messages_are_counted_before_they_are_read(shared_client):
+async def test_values_in_messages_are_counted_before_they_are_read(shared_client):
     part = {"type": "text", "text": "{" * 10}
-    many = [{"role": "user", "content": [part] * (MAX_OBJECTS + 1)}]
-    error = error_of(await shared_client.post(CHAT, json=chat_body(messages=many)), 400)
-    assert (error["param"], "objects" in error["message"]) == ("messages", True)
-    text = '{"' * (MAX_OBJECTS + 1)
+    for content in ({"content": [part] * (MAX_VALUES // 4)}, {"content": "x", "name": [[1]] * MAX_VALUES}):
+        many = [{"role": "user", **content}]
+        error = error_of(await shared_client.post(CHAT, json=chat_body(messages=many)), 400)
+        assert (error["param"], "values" in error["message"]) == ("messages", True)
+    text = '{"' * (MAX_VALUES + 1)
     answer = await shared_client.post(CHAT, json=chat_body(messages=[{"role": "user", "content": text}]))
-    assert "objects" not in answer.text
+    assert "values" not in answer.text
 
 
 async def test_tools_are_counted(shared_client):

@@ -1,6 +1,7 @@
 """`POST /v1/messages`, whole and streamed, and `/v1/messages/count_tokens`: the Messages API of Anthropic."""
 
 import secrets
+from functools import partial
 from typing import Any
 
 from litestar import Request, Response, post
@@ -32,7 +33,8 @@ def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
         headers = serving.report_ignored(ignored)
         engine = serving.engine
         message_id = f"msg_{secrets.token_hex(12)}"
-        prepared = prepare(engine, conversation(body), sampling(body, engine.default_sampling))
+        asked = await serving.work(request, partial(conversation, body))
+        prepared = prepare(engine, asked, sampling(body, engine.default_sampling))
         generation = serving.request(
             request.scope["user"].name,
             message_id,
@@ -54,7 +56,8 @@ def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
         body, ignored = await serving.decode(request, COUNT_TOKENS_DECODER)
         serving.check_model(body.model)
         engine = serving.engine
-        prepared = prepare(engine, conversation(body), engine.default_sampling)
+        asked = await serving.work(request, partial(conversation, body))
+        prepared = prepare(engine, asked, engine.default_sampling)
         token_ids = await engine.tokenize(prepared.prompt)
         return Response(TokenCount(len(token_ids)), headers=serving.report_ignored(ignored))
 

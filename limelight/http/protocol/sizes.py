@@ -1,15 +1,15 @@
-"""Bounds that are checked before a body is decoded, because decoding holds up the event loop.
+"""Bounds that are checked before a body is decoded, because decoding keeps the interpreter's lock.
 
 What costs is values, not bytes: ten megabytes of text take milliseconds, ten megabytes of `[[1],[1],...` seconds.
-Only `messages`, `input` and `prompt` may be large, and there the values can be counted without decoding them.
+Only conversations and prompts (`LARGE_FIELDS`) may be large, and there the values can be counted without decoding them.
 """
 
 import re
-from itertools import islice
 
 import msgspec
 
 from limelight.errors import InvalidRequest
+from limelight.json_size import has_more_values
 
 LARGE_FIELDS = frozenset({"messages", "prompt", "tokens", "system", "input", "instructions"})
 MAX_FIELD_BYTES = 256 * 1024
@@ -19,9 +19,11 @@ MAX_ENTRIES = 10_000
 MAX_PROMPTS = 1024
 MAX_TOKEN_IDS = 2**20
 
-MAX_OBJECTS = 4 * MAX_ENTRIES
-_OBJECT = re.compile(rb"\{\s*\"")
+MAX_VALUES = 40 * MAX_ENTRIES
+"""Of a conversation, names and gaps between strings included; a message with two parts has about thirty."""
+
 _LIST_OF_STRINGS = re.compile(rb"\s*\[\s*\"")
+_LIST_OF_IDS = re.compile(rb"\s*\[[\s\[]*\d")
 _LIST = re.compile(rb"\s*\[")
 
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
@@ -37,20 +39,22 @@ def check_size(name: str, value: msgspec.Raw) -> None:
     num_bytes = memoryview(value).nbytes
     if name not in LARGE_FIELDS and num_bytes > MAX_FIELD_BYTES:
         raise InvalidRequest(f"{name} has {num_bytes} bytes, at most {MAX_FIELD_BYTES} are allowed", param=name)
-    if name in ("messages", "input"):
-        _check_entries(name, bytes(value))
-    if name in ("prompt", "tokens"):
-        _check_prompt(name, bytes(value))
+    if name not in LARGE_FIELDS:
+        return
+    raw = bytes(value)
+    if name in ("prompt", "tokens") or (name == "input" and _LIST_OF_IDS.match(raw)):
+        _check_prompt(name, raw)
+    elif name != "instructions":
+        _check_entries(name, raw)
 
 
 def _check_entries(name: str, raw: bytes) -> None:
-    if not _LIST.match(raw):
-        return
-    # Each entry, part and call is an object or two. Only where there are very many braces is it asked whether they are
-    # within strings, where a quote behind a brace is escaped.
-    if raw.count(b"{") > MAX_OBJECTS:
-        _limit(name, sum(1 for _ in islice(_OBJECT.finditer(raw), MAX_OBJECTS + 1)), "objects", MAX_OBJECTS)
-    _limit(name, len(_entries.decode(raw)), "entries", MAX_ENTRIES)
+    if has_more_values(raw.decode("latin-1"), MAX_VALUES):
+        raise InvalidRequest(
+            f"{name} has more than {MAX_VALUES} JSON values and names, at most so many are allowed", param=name
+        )
+    if _LIST.match(raw):
+        _limit(name, len(_entries.decode(raw)), "entries", MAX_ENTRIES)
 
 
 def _check_prompt(name: str, raw: bytes) -> None:

@@ -1,5 +1,6 @@
 """`POST /v1/responses`: from the body to the answer, whole or streamed, and into the store."""
 
+from functools import partial
 from typing import Any
 
 from litestar import Request
@@ -34,7 +35,8 @@ async def create_response(serving: Serving, store: ResponseStore, request: Reque
     """
     body, headers = await _read(serving, request)
     owner = str(request.scope["user"].name)
-    items = store.resolve(owner, checked_items(body.input or ()))
+    given = await serving.work(request, partial(checked_items, body.input or ()))
+    items = store.resolve(owner, given)
     parent = _parent(store, owner, body.previous_response_id)
     keeps = store.enabled and body.store is not False
     new = new_response(serving.engine, body, items, parent, stored=keeps)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from limelight.errors import InvalidRequest
-from limelight.models.text.json_size import has_more_values
+from limelight.json_size import has_more_values
 from limelight.quoting import quoted, shorten
 
 PART_SEPARATOR = "\n"

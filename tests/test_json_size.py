@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from limelight.json_size import has_more_values
 from limelight.models.text.chat_messages import MAX_ARGUMENT_VALUES, template_messages
-from limelight.models.text.json_size import has_more_values
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text('a\\",:[{', max_size=9),

@@ -301,6 +301,7 @@ class ActorSystem:
                     ledger=ledger,
                     telemetry=self._telemetry,
                 )
+                group.start_soon(self._telemetry.heartbeat.run, self._parts.statistics)
                 self.state = EngineState.READY
                 settle(started)
                 try:

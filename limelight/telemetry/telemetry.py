@@ -14,6 +14,8 @@ from limelight.errors import EngineNotRunning, LimelightError, Overloaded, Reque
 from limelight.generation import Delta, GenerationRequest
 from limelight.telemetry.counters import EngineCounters
 from limelight.telemetry.genai_metrics import GenAIMetrics
+from limelight.telemetry.heartbeat import Heartbeat
+from limelight.telemetry.http_counters import HttpCounters
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.timeline import Ending, RequestTimeline
 from limelight.telemetry.tracing import Tracing
@@ -24,6 +26,8 @@ class Telemetry:
 
     Attributes:
         counters: totals and histograms.
+        http: those of the HTTP side.
+        heartbeat: how late the loop is, and the last minutes by the second.
         tracing: makes the spans.
         genai_metrics: the histograms of the GenAI conventions.
         live: timelines of the requests that have begun and not ended, by id.
@@ -34,6 +38,8 @@ class Telemetry:
         self, config: EngineConfig, tracing: Tracing, genai_metrics: GenAIMetrics, counters: EngineCounters
     ) -> None:
         self.counters = counters
+        self.http = HttpCounters()
+        self.heartbeat = Heartbeat()
         self.tracing = tracing
         self.genai_metrics = genai_metrics
         self.live: dict[str, RequestTimeline] = {}
@@ -71,6 +77,7 @@ class Telemetry:
     def step_ended(self, step: StepRecord, chunks: Sequence[Any]) -> None:
         """A step is through. `chunks`: the planner's, whose sequences lead to the timelines."""
         self.counters.step_ended(step)
+        self.heartbeat.step_ended(step)
         self.tracing.step_ended(step, chunks)
 
 

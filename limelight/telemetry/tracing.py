@@ -17,16 +17,19 @@ class Tracing:
 
     Args:
         provider: whose tracer makes them; None: the global one.
+
+    Attributes:
+        tracer: for the spans above those of requests, too: of HTTP exchanges.
     """
 
     def __init__(self, config: EngineConfig, provider: trace.TracerProvider | None) -> None:
         self._config = config
-        self._tracer = trace.get_tracer("limelight", tracer_provider=provider)
+        self.tracer = trace.get_tracer("limelight", tracer_provider=provider)
 
     def begin(self, timeline: RequestTimeline, request: GenerationRequest) -> None:
         """Open the request's span as a child of the request's own context, or of the current one."""
         parent = request.trace_context or otel_context.get_current()
-        timeline.span = self._tracer.start_span(
+        timeline.span = self.tracer.start_span(
             f"{timeline.operation} {timeline.model}", context=parent, start_time=timeline.unix_ns(timeline.arrived_at)
         )
 

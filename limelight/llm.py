@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from opentelemetry import context as otel_context
 
 from limelight.config import EngineConfig
 from limelight.engine import Engine
@@ -253,12 +254,14 @@ class LLM:
             raise EngineNotRunning("this LLM has been closed; make a new one")
         each = self._each(sampling, len(prompts))
         adapters = self._adapters.names(lora_request, len(prompts))
+        trace_context = otel_context.get_current()  # the engine's thread has another one
         requests = [
             GenerationRequest(
                 request_id=f"offline-{next(self._numbers)}",
                 prompt=prompt,
                 sampling=self._seeded(params),
                 adapter=adapter,
+                trace_context=trace_context,
             )
             for prompt, params, adapter in zip(prompts, each, adapters, strict=True)
         ]

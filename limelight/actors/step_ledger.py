@@ -93,7 +93,7 @@ class StepLedger:
             if sequence.seat is not None:
                 timeline.page_seconds += len(sequence.pages) * (ended_at - timeline.pages_counted_at)
                 timeline.pages_counted_at = ended_at
-            if chunk.num_tokens > 1 and not chunk.drafts:
+            if not chunk.drafts and (chunk.num_tokens > 1 or timeline.first_token_at is None):
                 timeline.computed(PrefillChunk(number, planned_at, ended_at, chunk.start, chunk.num_tokens))
         self._telemetry.step_ended(
             StepRecord(

@@ -1,5 +1,7 @@
 """Attributes of a request's own span, derived from its timeline: no content, and 0 is a value like any other."""
 
+from limelight.generation import INT64_MAX
+from limelight.quoting import MAX_REASON_CHARACTERS, shorten
 from limelight.telemetry import conventions as names
 from limelight.telemetry.timeline import Ending, RequestTimeline
 from limelight.telemetry.timings import timings
@@ -8,12 +10,17 @@ AttributeValue = str | bool | int | float | tuple[str, ...]
 Attributes = dict[str, AttributeValue]
 
 
+def span_name(timeline: RequestTimeline) -> str:
+    """As the GenAI conventions say."""
+    return f"{timeline.operation} {_text(timeline.model)}"
+
+
 def creation_attributes(timeline: RequestTimeline) -> Attributes:
     """What samplers see: known before anything has happened."""
     return {
         names.GEN_AI_OPERATION_NAME: timeline.operation,
         names.GEN_AI_PROVIDER_NAME: names.PROVIDER_NAME,
-        names.GEN_AI_REQUEST_MODEL: timeline.model,
+        names.GEN_AI_REQUEST_MODEL: _text(timeline.model),
     }
 
 
@@ -35,7 +42,7 @@ def older_attributes(timeline: RequestTimeline) -> Attributes:
     inference = None if parts.prefill is None or parts.decode is None else parts.prefill + parts.decode
     return _known(
         {
-            names.VLLM_REQUEST_ID: timeline.request_id,
+            names.VLLM_REQUEST_ID: _text(timeline.request_id),
             names.VLLM_REQUEST_N: timeline.num_choices,
             names.VLLM_PROMPT_TOKENS: timeline.prompt_tokens,
             names.VLLM_COMPLETION_TOKENS: timeline.output_tokens,
@@ -60,15 +67,15 @@ def error_description(timeline: RequestTimeline) -> str | None:
     """Why the request's span has the status of an error; None: it has not, completed and aborted requests."""
     if timeline.error is None or timeline.ending is Ending.ABORTED:
         return None
-    return timeline.error.message
+    return _text(timeline.error.message)
 
 
 def _asked(timeline: RequestTimeline) -> Attributes:
     asked: dict[str, AttributeValue | None] = {
-        names.REQUEST_ID: timeline.request_id,
-        names.HTTP_REQUEST_ID: timeline.http_request_id,
-        names.OWNER: timeline.owner,
-        names.PRIORITY: timeline.priority,
+        names.REQUEST_ID: _text(timeline.request_id),
+        names.HTTP_REQUEST_ID: None if timeline.http_request_id is None else _text(timeline.http_request_id),
+        names.OWNER: _text(timeline.owner),
+        names.PRIORITY: _int64(timeline.priority),
         names.CACHE_SALTED: timeline.cache_salted,
     }
     if timeline.operation != "embeddings":
@@ -128,16 +135,27 @@ def _spent(timeline: RequestTimeline) -> Attributes:
 def _ended(timeline: RequestTimeline) -> Attributes:
     if timeline.ending is None:
         return {}
-    reason = timeline.error.message if timeline.error is not None and timeline.ending is Ending.ABORTED else None
+    reason = _text(timeline.error.message) if timeline.error is not None and timeline.ending is Ending.ABORTED else None
     return _known(
         {
             names.ENDING: timeline.ending.value,
             names.ENDING_REASON: reason,
             names.ERROR_TYPE: error_type(timeline),
-            names.GEN_AI_RESPONSE_MODEL: timeline.model if timeline.ending is Ending.COMPLETED else None,
+            names.GEN_AI_RESPONSE_MODEL: _text(timeline.model) if timeline.ending is Ending.COMPLETED else None,
             names.GEN_AI_RESPONSE_FINISH_REASONS: tuple(reason.value for reason in timeline.finish_reasons) or None,
         }
     )
+
+
+def _int64(value: object) -> int | None:
+    """A number from outside, brought to where exporters can encode it; None if it is none, which admission refuses."""
+    return min(max(value, -INT64_MAX), INT64_MAX) if isinstance(value, int) else None
+
+
+def _text(value: object) -> str:
+    """A text from outside, short, and without what no exporter can encode."""
+    text = shorten(str(value), MAX_REASON_CHARACTERS)
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _known(attributes: dict[str, AttributeValue | None]) -> Attributes:

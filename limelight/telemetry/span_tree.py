@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from limelight.telemetry import conventions as names
-from limelight.telemetry.request_attributes import Attributes, error_description, request_attributes
+from limelight.telemetry.request_attributes import Attributes, error_description, request_attributes, span_name
 from limelight.telemetry.request_attributes import AttributeValue as AttributeValue
 from limelight.telemetry.timeline import ChoiceTimeline, Interruption, InterruptionKind, PrefillChunk, RequestTimeline
 
@@ -59,7 +59,7 @@ def spans_of(timeline: RequestTimeline, now: float | None = None) -> list[SpanRe
         end = max(timeline.arrived_at, time.monotonic() if now is None else now)
     root = SpanRecord(
         REQUEST,
-        f"{timeline.operation} {timeline.model}",
+        span_name(timeline),
         None,
         timeline.arrived_at,
         end,

@@ -78,7 +78,7 @@ class Telemetry:
         """A step is through. `chunks`: the planner's, whose sequences lead to the timelines."""
         self.counters.step_ended(step)
         self.heartbeat.step_ended(step)
-        self.tracing.step_ended(step, chunks)
+        self.tracing.step_ended(step, chunks, self.live)
 
 
 def ending(error: LimelightError | None, *, admitted: bool) -> Ending:

@@ -17,7 +17,8 @@ from limelight.generation import ChatPrompt, FinishReason, GenerationRequest, Sa
 
 MAX_CHUNKS = 64
 """Chunks of a prompt that are kept one by one; what follows is counted into the last."""
-MAX_INTERRUPTIONS = 64
+MAX_INTERRUPTIONS = 60
+"""With the chunks, the events of a span stay below 128, where SDKs with default limits begin to drop them."""
 
 
 class Ending(enum.StrEnum):
@@ -93,7 +94,7 @@ class ChoiceTimeline:
         ended_at: when it gave up its seat for good, or left the queue.
         num_tokens: drawn.
         cached_tokens: prompt tokens taken from the prefix cache when it first ran.
-        chunks: of more than one token, in order, at most `MAX_CHUNKS`.
+        chunks: of the prompt, and of all known tokens after a preemption, in order, at most `MAX_CHUNKS`.
         num_chunks: all of them.
         interruptions: at most `MAX_INTERRUPTIONS`; the counts below are complete.
         step_seconds: its share of the time that steps took; those of a step's chunks sum to the step's time.
@@ -190,8 +191,9 @@ class RequestTimeline:
         http_request_id: `x-request-id` of the HTTP request behind it.
         ended_at, ending, error: the end; `error` is None for a completed one.
         finish_reasons: of its choices, when it has completed.
-        span: its OpenTelemetry span.
+        span: its OpenTelemetry span; after the end only what leads to it.
         span_ids: hexadecimal span ids of those made of this timeline, by `SpanRecord.key`.
+        parent_span_id: of the span above them, if there is one.
     """
 
     __slots__ = (
@@ -214,6 +216,7 @@ class RequestTimeline:
         "operation",
         "output_tokens",
         "owner",
+        "parent_span_id",
         "priority",
         "prompt_tokens",
         "reasoning_tokens",
@@ -254,6 +257,7 @@ class RequestTimeline:
         self.finish_reasons: tuple[FinishReason, ...] = ()
         self.span: Any = None
         self.span_ids: dict[str, str] = {}
+        self.parent_span_id: str | None = None
 
     def submit(self, at: float) -> None:
         """The scheduler is told of all choices."""

@@ -1,14 +1,27 @@
-"""Spans, through the OpenTelemetry API alone."""
+"""Spans, through the OpenTelemetry API alone.
 
-from collections.abc import Callable, Sequence
+A request's span is open from the call to the end; those below it are made of its timeline when it ends. Every span is
+given its parent and its times: none is ever the current one, so none can leak into a caller's context or another
+request. What a host's tracer raises is logged once and harms nobody.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
+from opentelemetry.context import Context
 
+from limelight import __version__
 from limelight.config import EngineConfig
 from limelight.generation import Delta, GenerationRequest
+from limelight.telemetry import conventions as names
+from limelight.telemetry.content import input_attributes, output_attributes
+from limelight.telemetry.request_attributes import creation_attributes, older_attributes, span_name
+from limelight.telemetry.shield import Shield
+from limelight.telemetry.span_tree import REQUEST, SpanRecord, spans_of
 from limelight.telemetry.step_records import StepRecord
+from limelight.telemetry.step_spans import MAX_LINKS, links_to, longest_part, step_attributes
 from limelight.telemetry.timeline import RequestTimeline
 
 
@@ -16,6 +29,7 @@ class Tracing:
     """Makes the spans of one engine.
 
     Args:
+        config: `stall_seconds` and the fields that begin with `trace_` are used.
         provider: whose tracer makes them; None: the global one.
 
     Attributes:
@@ -24,19 +38,110 @@ class Tracing:
 
     def __init__(self, config: EngineConfig, provider: trace.TracerProvider | None) -> None:
         self._config = config
-        self.tracer = trace.get_tracer("limelight", tracer_provider=provider)
+        self._shield = Shield("the tracer")
+        self.tracer = trace.get_tracer(names.SCOPE, __version__, tracer_provider=provider)
 
     def begin(self, timeline: RequestTimeline, request: GenerationRequest) -> None:
         """Open the request's span as a child of the request's own context, or of the current one."""
-        parent = request.trace_context or otel_context.get_current()
-        timeline.span = self.tracer.start_span(
-            f"{timeline.operation} {timeline.model}", context=parent, start_time=timeline.unix_ns(timeline.arrived_at)
-        )
+        timeline.span = trace.INVALID_SPAN
+        with self._shield:
+            parent = otel_context.get_current() if request.trace_context is None else request.trace_context
+            span = self.tracer.start_span(
+                span_name(timeline),
+                context=parent,
+                attributes=creation_attributes(timeline),
+                start_time=timeline.unix_ns(timeline.arrived_at),
+            )
+            timeline.span = span
+            if span.is_recording():
+                timeline.span_ids[REQUEST] = _span_id(span)
+                above = trace.get_current_span(parent)
+                if above.get_span_context().is_valid:
+                    timeline.parent_span_id = _span_id(above)
+                if self._config.trace_content:
+                    span.set_attributes(input_attributes(request.prompt))
 
     def end(self, timeline: RequestTimeline, output: Callable[[], Sequence[Delta]]) -> None:
-        """Make the spans below it, and end it."""
+        """Make the spans below it, and end it; of the span, only its ids are kept."""
         assert timeline.ended_at is not None, "it has ended"
-        timeline.span.end(end_time=timeline.unix_ns(timeline.ended_at))
+        span = timeline.span
+        context = trace.INVALID_SPAN_CONTEXT
+        with self._shield:
+            context = span.get_span_context()
+            if span.is_recording():
+                self._complete(timeline, output)
+        with self._shield:
+            span.end(end_time=timeline.unix_ns(timeline.ended_at))
+        timeline.span = trace.NonRecordingSpan(context)
 
-    def step_ended(self, step: StepRecord, chunks: Sequence[Any]) -> None:
-        """Make a span of a step, if it is one of those that get one."""
+    def step_ended(self, step: StepRecord, chunks: Sequence[Any], live: Mapping[str, RequestTimeline]) -> None:
+        """Make a span of a step if its number is one of those that get one, or if it stalled.
+
+        Args:
+            chunks: the planner's.
+            live: timelines by request id.
+        """
+        stalled = step.busy_seconds > self._config.stall_seconds
+        interval = self._config.trace_step_interval
+        if not stalled and (not interval or step.number % interval):
+            return
+        with self._shield:
+            ids = dict.fromkeys(chunk.sequence.request_id for chunk in chunks)
+            linked = [live[request_id] for request_id in ids if request_id in live and _sampled(live[request_id].span)]
+            if linked:
+                self._record_step(step, chunks, linked, stalled)
+
+    def _complete(self, timeline: RequestTimeline, output: Callable[[], Sequence[Delta]]) -> None:
+        span = timeline.span
+        root, *below = spans_of(timeline)
+        span.set_attributes(root.attributes)
+        if self._config.trace_vllm_attributes:
+            span.set_attributes(older_attributes(timeline))
+        if root.error is not None:
+            span.set_status(trace.StatusCode.ERROR, root.error)
+        contexts = {REQUEST: trace.set_span_in_context(span, Context())}
+        for record in below:
+            assert record.parent is not None, "only the request's span has no parent"
+            child = self._record(record, timeline, contexts[record.parent])
+            contexts[record.key] = trace.set_span_in_context(child, Context())
+        if self._config.trace_content and timeline.ending is not None:
+            span.set_attributes(output_attributes(output(), timeline.ending.value))
+
+    def _record(self, record: SpanRecord, timeline: RequestTimeline, context: Context) -> trace.Span:
+        span = self.tracer.start_span(
+            record.name, context=context, attributes=record.attributes, start_time=timeline.unix_ns(record.start)
+        )
+        timeline.span_ids[record.key] = _span_id(span)
+        for event in record.events:
+            span.add_event(event.name, event.attributes, timeline.unix_ns(event.at))
+        span.end(end_time=timeline.unix_ns(record.end))
+        return span
+
+    def _record_step(
+        self, step: StepRecord, chunks: Sequence[Any], linked: Sequence[RequestTimeline], stalled: bool
+    ) -> None:
+        """A trace of its own: it belongs to all requests in its batch alike."""
+        clock = linked[0]
+        attributes = step_attributes(step, chunks)
+        attributes[names.STEP_STALLED] = stalled
+        if stalled:
+            attributes[names.STEP_LONGEST_PART] = longest_part(step)
+        if len(linked) > MAX_LINKS:
+            attributes[names.STEP_LINKS_LEFT_OUT] = len(linked) - MAX_LINKS
+        span = self.tracer.start_span(
+            names.SPAN_STEP,
+            context=Context(),
+            attributes=attributes,
+            links=links_to(linked[:MAX_LINKS]),
+            start_time=clock.unix_ns(step.planned_at),
+        )
+        span.end(end_time=clock.unix_ns(step.ended_at))
+
+
+def _span_id(span: trace.Span) -> str:
+    return trace.format_span_id(span.get_span_context().span_id)
+
+
+def _sampled(span: trace.Span) -> bool:
+    """Whether a link to it will lead to something."""
+    return span.is_recording() and span.get_span_context().trace_flags.sampled

@@ -1,4 +1,4 @@
-"""The chat page at `/`: static files of this package, held in memory, with strict headers and relative links."""
+"""The chat page at `/` and the page of requests: static files, held in memory, with strict headers and relative links."""
 
 from importlib import resources
 from typing import Any
@@ -28,7 +28,7 @@ PAGE_HEADERS = {
 
 
 def page_routes() -> list[HTTPRouteHandler]:
-    """The page and its files, all public: the key is asked for when the page talks to the API."""
+    """The pages and their files, all public: the key is asked for when a page talks to the API."""
     folder = resources.files("limelight.http") / "ui"
     files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
 
@@ -40,6 +40,13 @@ def page_routes() -> list[HTTPRouteHandler]:
             return Redirect(f"{path.rpartition('/')[2]}/", status_code=307)
         return _file("index.html", files)
 
+    @get("/ui/requests", opt=PUBLIC)
+    async def requests_page(request: Request[Any, Any, Any]) -> Response[Any]:
+        """Its links are relative to its folder: with a slash at its end, the address would be one too deep."""
+        if _path_as_sent(request).endswith("/"):
+            return Redirect("../requests", status_code=307)
+        return _file("requests.html", files)
+
     @get("/ui/{name:str}", opt=PUBLIC)
     async def file(request: Request[Any, Any, Any]) -> Response[Any]:
         name = str(request.path_params["name"])
@@ -47,7 +54,7 @@ def page_routes() -> list[HTTPRouteHandler]:
             raise NotFoundException
         return _file(name, files)
 
-    return [page, file]
+    return [page, requests_page, file]
 
 
 def _path_as_sent(request: Request[Any, Any, Any]) -> str:

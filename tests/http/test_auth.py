@@ -11,6 +11,7 @@ from tests.http.wire import CHAT, chat_body, error_of
 KEYS = {"alice": "key-a", "bob": "key-b"}
 PUBLIC = {
     "/",
+    "/ui/requests",
     "/ui/{name:str}",
     "/health",
     "/livez",

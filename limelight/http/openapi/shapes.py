@@ -142,6 +142,7 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
     ("GET", "/schema/openapi.json"): _DOCUMENT,
     ("GET", "/docs"): Shape(summary="This API for people", media_type=HTML, public=True),
     ("GET", "/"): Shape(summary="The chat page", media_type=HTML, public=True),
-    ("GET", "/ui/{name:str}"): Shape(summary="A file of the chat page", media_type="*/*", public=True),
+    ("GET", "/ui/requests"): Shape(summary="The page of requests: where the time went", media_type=HTML, public=True),
+    ("GET", "/ui/{name:str}"): Shape(summary="A file of these pages", media_type="*/*", public=True),
 }
 """By method and path, in the order in which people read them."""

@@ -1,12 +1,13 @@
 // The chat page: keeps the conversation, streams answers, and puts everything on the page as text, never as HTML.
 
+import { request, ServerError } from "./api.js";
+import { append, element } from "./dom.js";
+import { askForKey } from "./key-dialog.js";
 import { events } from "./sse.js";
 
 const MAX_ANSWER_TOKENS = 1024; // a model that never ends would go on to the end of its context
-const KEY = "limelight.api-key";
 const RETRY_MILLISECONDS = 1500;
 
-const element = (id) => document.getElementById(id);
 const conversation = element("conversation");
 const prompt = element("prompt");
 const scroller = element("scroller");
@@ -18,27 +19,6 @@ let model = null;
 let running = null;
 
 // ---- talking to the server
-
-class ServerError extends Error {
-  /** From the `error` object of an answer; faults of the server name the request, for its log. */
-  constructor(status, error) {
-    const message = error?.message ?? `The server answered ${status}`;
-    super(status >= 500 && error?.request_id ? `${message} (${error.request_id})` : message);
-    this.status = status;
-  }
-}
-
-function headers() {
-  const key = sessionStorage.getItem(KEY);
-  return { "content-type": "application/json", ...(key ? { authorization: `Bearer ${key}` } : {}) };
-}
-
-async function request(path, options = {}) {
-  const response = await fetch(new URL(path, document.baseURI), { ...options, headers: headers() });
-  if (response.ok) return response;
-  const body = await response.json().catch(() => null);
-  throw new ServerError(response.status, body?.error);
-}
 
 async function loadModel() {
   for (;;) {
@@ -52,29 +32,13 @@ async function loadModel() {
       return;
     } catch (error) {
       if (error.status === 401) {
-        await askForKey(sessionStorage.getItem(KEY) !== null);
+        await askForKey();
       } else {
         notify(error.status === 503 ? "The model is loading…" : `Cannot reach the model: ${error.message}`);
         await new Promise((resume) => setTimeout(resume, RETRY_MILLISECONDS));
       }
     }
   }
-}
-
-function askForKey(wasWrong) {
-  const dialog = element("key-dialog");
-  element("key-problem").textContent = wasWrong
-    ? "The server did not accept that key. Try another one."
-    : "It is kept in this tab until you close it.";
-  element("key").value = "";
-  dialog.showModal();
-  return new Promise((resume) => {
-    dialog.addEventListener("close", () => {
-      const key = element("key").value.trim();
-      if (key) sessionStorage.setItem(KEY, key);
-      resume();
-    }, { once: true });
-  });
 }
 
 // ---- one answer
@@ -118,7 +82,7 @@ async function stream(thread, view, signal) {
     }),
   });
   let whole = false;
-  for await (const data of events(response.body)) {
+  for await (const { data } of events(response.body)) {
     whole = data === "[DONE]";
     if (whole) continue;
     const chunk = JSON.parse(data);
@@ -132,7 +96,7 @@ async function stream(thread, view, signal) {
 }
 
 async function retryWithKey() {
-  await askForKey(sessionStorage.getItem(KEY) !== null);
+  await askForKey();
   loadModel();
 }
 
@@ -215,13 +179,6 @@ function paragraph(text) {
     else append(element, "strong").textContent = part.replace(/^(\*\*|#+ )|\*\*$/g, "");
   });
   return element;
-}
-
-function append(parent, tag, className = "") {
-  const child = document.createElement(tag);
-  child.className = className;
-  parent.append(child);
-  return child;
 }
 
 function show(className) {

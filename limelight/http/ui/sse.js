@@ -1,12 +1,13 @@
-// Server-sent events from a byte stream: the data of each event, however the bytes are cut.
+// Server-sent events from a byte stream, however the bytes are cut.
 
-/** Turns pieces of text into the data of whole events. Comments and other fields are skipped. */
+/** Turns pieces of text into whole events: `{ type, data }`. Comments and other fields are skipped. */
 export class EventParser {
   #line = "";
+  #type = "";
   #data = [];
   #skipLineFeed = false;
 
-  /** Takes the next piece and returns the data of every event that it completes. */
+  /** Takes the next piece and returns every event that it completes. */
   push(piece) {
     const events = [];
     let start = 0;
@@ -31,16 +32,23 @@ export class EventParser {
 
   #endLine(line, events) {
     if (line === "") {
-      if (this.#data.length > 0) events.push(this.#data.join("\n"));
+      if (this.#data.length > 0) events.push({ type: this.#type || "message", data: this.#data.join("\n") });
+      this.#type = "";
       this.#data = [];
     } else if (line === "data" || line.startsWith("data:")) {
-      const value = line.slice(5);
-      this.#data.push(value.startsWith(" ") ? value.slice(1) : value);
+      this.#data.push(valueOf(line, "data"));
+    } else if (line.startsWith("event:")) {
+      this.#type = valueOf(line, "event");
     }
   }
 }
 
-/** The data of the events in the body of a fetch response, as they arrive. */
+function valueOf(line, field) {
+  const value = line.slice(field.length + 1);
+  return value.startsWith(" ") ? value.slice(1) : value;
+}
+
+/** The events in the body of a fetch response, as they arrive. */
 export async function* events(body) {
   const parser = new EventParser();
   const decoder = new TextDecoder();

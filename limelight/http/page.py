@@ -1,4 +1,4 @@
-"""The chat page at `/` and the page of requests: static files, held in memory, with strict headers and relative links."""
+"""The chat page and the page of requests: static files, held in memory, with strict headers and relative links."""
 
 from importlib import resources
 from typing import Any

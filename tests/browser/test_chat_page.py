@@ -1,53 +1,18 @@
 """The chat page in a real browser, against a real server over the scripted engine."""
 
 import json
-import os
 import random
-import shutil
-from contextlib import asynccontextmanager
 
 import pytest
 
 from limelight.http import HttpSettings
 from limelight.testing import scripted_engine
+from tests.browser.pages import open_page
 from tests.http.test_sse import Barrier
-from tests.http.wire import serving
 
 playwright = pytest.importorskip("playwright.async_api")
 
 pytestmark = [pytest.mark.browser, pytest.mark.anyio]
-
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-
-
-def chromium():
-    """Path of an installed Chromium, or None for the one that playwright brings."""
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    return None if found is None else str(found)
-
-
-@asynccontextmanager
-async def open_page(engine, settings=None, path="/", **context_options):
-    """The page, ready to chat. Whatever the page logs as an error, and any request to elsewhere, fails the test."""
-    faults = []
-    async with serving(engine, settings) as client, playwright.async_playwright() as browsers:
-        browser = await browsers.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
-        context = await browser.new_context(**context_options)
-        page = await context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-        page.on(
-            "request",
-            lambda request: None if request.url.startswith(str(client.base_url)) else faults.append(request.url),
-        )
-        await page.goto(f"{client.base_url}{path}")
-        try:
-            yield page
-        finally:
-            await browser.close()
-    expected = ("Failed to load resource",)
-    assert [fault for fault in faults if not fault.startswith(expected)] == []
 
 
 async def ready(page):

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from importlib import resources
 
 import anyio
 import pytest
@@ -165,7 +166,11 @@ async def test_the_page_and_its_files_have_strict_headers_and_no_third_party(sha
         "ui/style.css": "text/css",
         "ui/app.js": "text/javascript",
         "ui/icon.svg": "image/svg+xml",
+        "ui/requests": "text/html",
+        "ui/requests.css": "text/css",
     }
+    scripts = (resources.files("limelight.http") / "ui").iterdir()
+    types |= {f"ui/{script.name}": "text/javascript" for script in scripts if script.name.endswith(".js")}
     for path, media_type in types.items():
         answer = await shared_client.get(f"/{path}")
         assert answer.status_code == 200

@@ -86,6 +86,7 @@ async function stream(thread, view, signal) {
     whole = data === "[DONE]";
     if (whole) continue;
     const chunk = JSON.parse(data);
+    view.id = chunk.id ?? view.id;
     if (chunk.error) throw new ServerError(500, chunk.error);
     if (chunk.usage) view.tokens = chunk.usage.completion_tokens;
     const choice = chunk.choices[0];
@@ -105,6 +106,8 @@ class AnswerView {
   text = "";
   tokens = null;
   note = "";
+  /** The request's id, once it is known. */
+  id = null;
   #pieces = 0;
   #asked = performance.now();
   #first = null;
@@ -132,7 +135,16 @@ class AnswerView {
     this.#draw();
     this.#root.className = "answer";
     this.#figures.textContent = this.#describe();
+    if (this.id !== null) this.#link();
     if (!this.#figures.textContent) this.#figures.remove();
+  }
+
+  /** To the request's phases, on the other page. */
+  #link() {
+    const link = document.createElement("a");
+    link.href = `ui/requests#${encodeURIComponent(this.id)}`;
+    link.textContent = "where the time went";
+    this.#figures.append(this.#figures.textContent ? " · " : "", link);
   }
 
   #draw() {

@@ -45,14 +45,18 @@ function draw() {
   const at = now();
   running.draw(live, at);
   lanes.draw(live, recent, at);
-  if (engine === null) return;
-  charts.draw(engine);
-  setText(element("figures"), say("figures", {
+  if (engine !== null) charts.draw(engine);
+  if (told !== null) setText(element("figures"), figures());
+}
+
+function figures() {
+  if (engine === null) return say("notRunning");
+  return say("figures", {
     running: count(engine.num_running),
     waiting: count(engine.num_waiting),
     tokens: count(newest?.num_tokens ?? 0),
     preemptions: count(engine.num_preemptions),
-  }));
+  });
 }
 
 // ---- what the feed tells

@@ -69,7 +69,7 @@ class Row {
     const opener = append(heading, "button", "link", id);
     setAttribute(opener, "aria-label", say("openLabel", { id }));
     this.#abort = append(append(this.root, "td"), "button", "quiet abort", say("abort"));
-    this.#cells = COLUMNS.map(([name]) => append(this.root, "td", name));
+    this.#cells = COLUMNS.map(([name]) => append(this.root, "td", `cell-${name}`));
     setAttribute(this.#abort, "aria-label", say("abortLabel", { id }));
     for (const button of [opener, this.#abort]) Object.assign(button, { type: "button", tabIndex: -1 });
     opener.addEventListener("click", () => open(id));

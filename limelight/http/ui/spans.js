@@ -4,6 +4,10 @@ import { append, setAttribute, setText } from "./dom.js";
 import { seconds } from "./format.js";
 import { say } from "./strings.js";
 
+const PARTS = ["admission", "tokenize", "constraints", "queue", "prefill", "decode"];
+const KINDS = ["stall", "preempted", "resumed", "chunk", "token"];
+const STALL_SECONDS = "limelight.stall.seconds";
+
 /** One span: its bar, and, opened, its attributes and events. */
 export class SpanRow {
   root = document.createElement("details");
@@ -34,13 +38,17 @@ export class SpanRow {
     setAttribute(this.#summary, "aria-label", say("spanLabel", {
       name: span.name, seconds: seconds(span.end - span.start), start: seconds(span.start),
     }));
-    this.#events.replaceChildren(...span.events.map((event) => {
-      const tick = document.createElement("span");
-      tick.className = `tick ${kindOf(event.name)}`;
+    this.#events.replaceChildren();
+    for (const [from, to] of pausesIn(span)) {
+      const pause = append(this.#events, "span", "pause");
+      pause.style.left = percentage(from - start);
+      pause.style.width = percentage(to - from);
+    }
+    for (const event of span.events) {
+      const tick = append(this.#events, "span", `tick ${kindOf(event.name)}`);
       tick.title = `${event.name} ${say("eventAt", { time: seconds(event.at) })}`;
       tick.style.left = percentage(event.at - start);
-      return tick;
-    }));
+    }
     this.#drawBody(span);
   }
 
@@ -84,5 +92,16 @@ export function inTree(spans) {
   return walk(null, 0);
 }
 
-const kindOf = (name) => ["stall", "preempted", "resumed", "chunk", "first"].find((kind) => name.includes(kind)) ?? "other";
-const partOf = (key) => ["admission", "tokenize", "queue", "prefill", "decode"].find((part) => key.endsWith(part)) ?? "whole";
+/** `[from, to]` of the times in which no token came: before a stall's late token, and from a preemption on. */
+function pausesIn(span) {
+  return span.events.flatMap((event, place) => {
+    const kind = kindOf(event.name);
+    if (kind === "stall") return [[Math.max(span.start, event.at - (event.attributes[STALL_SECONDS] ?? 0)), event.at]];
+    if (kind !== "preempted") return [];
+    const resumed = span.events.slice(place + 1).find((later) => kindOf(later.name) === "resumed");
+    return [[event.at, resumed?.at ?? span.end]];
+  });
+}
+
+const kindOf = (name) => KINDS.find((kind) => name.endsWith(kind)) ?? "other";
+const partOf = (key) => PARTS.find((part) => key.endsWith(part)) ?? "whole";

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 import anyio
 from anyio.abc import TaskGroup
 
+from limelight.telemetry.log_fields import without_message
+
 logger = logging.getLogger(__name__)
 
 
@@ -39,8 +41,8 @@ class BackgroundTask:
         try:
             with self._scope:
                 await work()
-        except Exception:
-            logger.exception("%s failed", self.name)
+        except Exception as error:
+            logger.exception("%s failed", self.name, exc_info=without_message(error))
         finally:
             self._ended.set()
 

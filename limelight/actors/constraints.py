@@ -26,6 +26,7 @@ from limelight.actors.worker_thread import WorkerThreads, post
 from limelight.errors import InvalidRequest, LimelightError, Overloaded
 from limelight.models.constraints.compiling import ConstraintCompiler
 from limelight.models.constraints.constraint import failure
+from limelight.telemetry.log_fields import of_request, without_message
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,12 @@ class ConstraintsActor:
 
     def _tell_masks(self, failures: list[ConstraintFailed], masks: Masks) -> None:
         for message in failures:
-            logger.warning("request %s: %s", message.request_id, message.error)
+            logger.warning(
+                "request %s: no mask for it (%s)",
+                message.request_id,
+                message.error.code,
+                extra=of_request(message.request_id),
+            )
             self._scheduler.tell(message)
         self._runner.tell(masks)
 
@@ -133,7 +139,12 @@ class _Compiling:
         except LimelightError as error:
             answer = Failed(error)
         except BaseException as error:  # a bug, or a panic in native code, fails its own request only
-            logger.exception("request %s: its constraints could not be compiled", self._message.request_id)
+            logger.exception(
+                "request %s: its constraints could not be compiled",
+                self._message.request_id,
+                exc_info=without_message(error),
+                extra=of_request(self._message.request_id),
+            )
             answer = Failed(failure(error))
         post(self._loop, self._answer, answer)
 

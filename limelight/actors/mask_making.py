@@ -10,6 +10,7 @@ from limelight.actors.messages import ConstraintFailed, MakeMasks, MaskRow, Mask
 from limelight.actors.worker_thread import WorkerThreads, post
 from limelight.errors import InvalidRequest, LimelightError
 from limelight.models.constraints.constraint import failure
+from limelight.telemetry.log_fields import of_request, without_message
 
 logger = logging.getLogger(__name__)
 
@@ -110,5 +111,10 @@ def _mask(row: MaskRow) -> bytes | LimelightError:
     except LimelightError as error:
         return error
     except BaseException as error:  # a bug, or a panic in native code, fails its own request only
-        logger.exception("request %s: no mask can be made", row.request_id)
+        logger.exception(
+            "request %s: no mask can be made",
+            row.request_id,
+            exc_info=without_message(error),
+            extra=of_request(row.request_id),
+        )
         return failure(error)

@@ -36,6 +36,7 @@ from limelight.models.constraints.compiling import needs_constraints
 from limelight.models.constraints.constraint import Constraints
 from limelight.models.loaded_model import LoadedModel
 from limelight.parsing.reasoning import Opening, ReasoningSplitter, opening
+from limelight.telemetry.log_fields import of_timeline, without_message
 from limelight.telemetry.timeline import RequestTimeline
 
 logger = logging.getLogger(__name__)
@@ -126,7 +127,12 @@ class RequestActor:
             try:
                 await self._generate()
             except Exception as error:  # a bug in this request's own text handling ends this request only
-                logger.exception("request %s failed", self.request.request_id)
+                logger.exception(
+                    "request %s failed",
+                    self.request.request_id,
+                    exc_info=without_message(error),
+                    extra=of_timeline(self.timeline),
+                )
                 failure = LimelightError(f"the request failed: {type(error).__name__}")
                 failure.__cause__ = error
                 self.log.end(failure)

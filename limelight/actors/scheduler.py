@@ -31,6 +31,7 @@ from limelight.actors.scheduling.prompt_readout import PromptReadout
 from limelight.actors.scheduling.sequence import Sequence, seat_sampling
 from limelight.actors.step_ledger import StepLedger
 from limelight.errors import LimelightError, StepFailure
+from limelight.telemetry.log_fields import of_timeline
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +111,12 @@ class SchedulerActor:
                 self._ledger.drew(number, progresses)
                 for progress in progresses:
                     if progress.failure is not None:
-                        logger.error("request %s failed: %s", progress.sequence.request_id, progress.failure)
+                        logger.error(
+                            "request %s failed: %s",
+                            progress.sequence.request_id,
+                            progress.failure,
+                            extra=of_timeline(progress.sequence.timeline),
+                        )
                         self._fail([progress.sequence], StepFailure(progress.failure))
                     elif not self._deliveries.add(progress):
                         self._outbox.append((progress.sequence.reply_to, self._deliveries.take(progress.sequence)))

@@ -17,6 +17,7 @@ from limelight.generation import ChatPrompt, Prompt, TextPrompt, TokensPrompt, T
 from limelight.models.loaded_model import ChatFormat, Vocabulary
 from limelight.models.text.token_offsets import Offsets, token_offsets
 from limelight.quoting import quoted
+from limelight.telemetry.log_fields import of_request, without_message
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +116,12 @@ class TokenizerActor:
         except LimelightError as error:
             answer = Failed(error)
         except BaseException as error:  # a bug, or a panic in native code, fails its own request only
-            logger.exception("request %s: the prompt could not be encoded", message.request_id)
+            logger.exception(
+                "request %s: the prompt could not be encoded",
+                message.request_id,
+                exc_info=without_message(error),
+                extra=of_request(message.request_id),
+            )
             failure = LimelightError(f"the prompt could not be encoded: {type(error).__name__}")
             failure.__cause__ = error
             answer = Failed(failure)

@@ -14,6 +14,7 @@ from litestar.types import ExceptionHandlersMap
 from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, Overloaded, StepFailure
 from limelight.http.request_id import request_id
 from limelight.quoting import shorten
+from limelight.telemetry.log_fields import of_http_request, without_message
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,19 @@ def _response(
 def log_failure(error: LimelightError, scope: Any) -> None:
     """Write a fault of ours to the log, under the id that the client is told."""
     if error.status == 500:  # what met the cause has logged it, once for all requests that it failed
-        logger.error("request %s failed: %s: %s", request_id(scope), type(error).__name__, error.message)
+        logger.error(
+            "request %s failed: %s: %s",
+            request_id(scope),
+            type(error).__name__,
+            error.message,
+            extra=of_http_request(request_id(scope)),
+        )
+
+
+def log_bug(what: str, error: Exception, scope: Any) -> None:
+    """Write an unexpected error to the log, where it came from and not what it quotes. `what` has a %s for the id."""
+    name = request_id(scope)
+    logger.error(what, name, exc_info=without_message(error), extra=of_http_request(name))
 
 
 def _headers(error: LimelightError) -> dict[str, str]:
@@ -135,7 +148,7 @@ def _body_limit(request: Request[Any, Any, Any]) -> Any:
 
 def _unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[msgspec.Struct]:
     """A bug of ours: the log has the traceback, the client has the id to find it by."""
-    logger.error("request %s met a bug", request_id(request.scope), exc_info=error)
+    log_bug("request %s met a bug", error, request.scope)
     return _response(request, internal_error(request.scope), 500, None)
 
 

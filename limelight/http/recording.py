@@ -5,7 +5,6 @@ for too long, or with the engine; in every case the log ends with the endpoint's
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,15 +15,13 @@ import anyio
 from limelight.engine import BackgroundTask, Engine
 from limelight.errors import EngineNotRunning, LimelightError, RequestCancelled
 from limelight.generation import GenerationRequest
-from limelight.http.errors import error_body, log_failure
+from limelight.http.errors import error_body, log_bug, log_failure
 from limelight.http.frame_log import FrameLog
 from limelight.http.prompt_progress import progress_line
 from limelight.http.request_id import only_request_id, request_id
 from limelight.http.sse import FrameWriter
 from limelight.http.streams import Event, Events, open_streams, read_together
 from limelight.stream import Stream
-
-logger = logging.getLogger(__name__)
 
 
 class Recording:
@@ -135,8 +132,8 @@ class Recording:
             if self._begun.is_set():  # else whoever asked hears of it
                 log_failure(error, self._scope)
             self._fail(error, writer)
-        except Exception:
-            logger.exception("request %s failed while it was recorded", request_id(self._scope))
+        except Exception as error:  # noqa: BLE001 - a bug, told in the log
+            log_bug("request %s failed while it was recorded", error, self._scope)
             self._fail(LimelightError("The server failed while it wrote this answer"), writer)
         except anyio.get_cancelled_exc_class():
             stopped = engine.failure or EngineNotRunning("the engine was stopped")

@@ -5,7 +5,6 @@ readers. Nothing here compresses; `no-cache` and `x-accel-buffering` ask proxies
 """
 
 import codecs
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
@@ -18,15 +17,12 @@ from limelight.engine import Engine
 from limelight.errors import LimelightError
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
 from limelight.http.disconnect import run_until_disconnect
-from limelight.http.errors import ErrorBody, error_body, log_failure
+from limelight.http.errors import ErrorBody, error_body, log_bug, log_failure
 from limelight.http.prompt_progress import ProgressComments, progress_line
-from limelight.http.request_id import request_id
 from limelight.http.settings import HttpSettings
 from limelight.http.stream_body import StreamBody
 from limelight.http.streams import Event, Events, open_streams, read_together
 from limelight.stream import Stream
-
-logger = logging.getLogger(__name__)
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -152,8 +148,8 @@ class StreamedAnswer:
             except LimelightError as error:
                 log_failure(error, scope)
                 ending = b"".join(self._writer.failure(error_body(error, scope)))
-            except Exception:  # a bug: the status line is out, so only a frame can still say so
-                logger.exception("request %s failed after its headers", request_id(scope))
+            except Exception as error:  # noqa: BLE001 - a bug; only a frame can still say so
+                log_bug("request %s failed after its headers", error, scope)
                 bug = LimelightError("The server failed while it wrote this answer")
                 ending = b"".join(self._writer.failure(error_body(bug, scope)))
         await body.write(ending, more=False)

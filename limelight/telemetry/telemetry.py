@@ -16,6 +16,7 @@ from limelight.telemetry.counters import EngineCounters
 from limelight.telemetry.genai_metrics import GenAIMetrics
 from limelight.telemetry.heartbeat import Heartbeat
 from limelight.telemetry.http_counters import HttpCounters
+from limelight.telemetry.request_log import log_request
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.timeline import Ending, RequestTimeline
 from limelight.telemetry.tracing import Tracing
@@ -73,6 +74,7 @@ class Telemetry:
         self.counters.request_ended(timeline)
         self.genai_metrics.request_ended(timeline)
         self.tracing.end(timeline, output)
+        log_request(timeline)
 
     def step_ended(self, step: StepRecord, chunks: Sequence[Any]) -> None:
         """A step is through. `chunks`: the planner's, whose sequences lead to the timelines."""

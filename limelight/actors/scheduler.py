@@ -31,7 +31,7 @@ from limelight.actors.scheduling.prompt_readout import PromptReadout
 from limelight.actors.scheduling.sequence import Sequence, seat_sampling
 from limelight.actors.step_ledger import StepLedger
 from limelight.errors import LimelightError, StepFailure
-from limelight.telemetry.log_fields import of_timeline
+from limelight.telemetry.log_fields import of_request
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class SchedulerActor:
                             "request %s failed: %s",
                             progress.sequence.request_id,
                             progress.failure,
-                            extra=of_timeline(progress.sequence.timeline),
+                            extra=of_request(progress.sequence.request_id),
                         )
                         self._fail([progress.sequence], StepFailure(progress.failure))
                     elif not self._deliveries.add(progress):

@@ -44,7 +44,7 @@ class WithheldError(Exception):
     """Stands in a log for an error whose message may quote a request: what kind it was, and where it came from."""
 
 
-def without_message(error: BaseException) -> WithheldError:
+def without_message(error: BaseException) -> Exception:
     """What may be logged of `error` as `exc_info`: types and tracebacks of it and its causes, without their messages.
 
     Libraries quote in their messages what they were given, and that is a prompt or an answer.
@@ -52,10 +52,14 @@ def without_message(error: BaseException) -> WithheldError:
     return _stand_in(error, MAX_CHAIN)
 
 
-def _stand_in(error: BaseException, num_left: int) -> WithheldError:
+def _stand_in(error: BaseException, num_left: int) -> Exception:
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    shown = WithheldError(f"{name} (its message may quote the request)").with_traceback(error.__traceback__)
+    what = f"{name} (its message may quote the request)"
+    shown: Exception = WithheldError(what)
+    if isinstance(error, BaseExceptionGroup) and num_left:
+        shown = ExceptionGroup(what, [_stand_in(part, num_left - 1) for part in error.exceptions[:MAX_CHAIN]])
+    shown.__traceback__ = error.__traceback__
     shown.__suppress_context__ = error.__suppress_context__
     if num_left:
         if error.__cause__ is not None:

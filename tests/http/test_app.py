@@ -58,17 +58,21 @@ async def test_the_application_configures_no_logging_and_no_excepthook():
 
 
 async def test_a_bug_is_a_500_without_details_whose_cause_is_in_the_log(serve, caplog):
+    secret = "".join(("sec", "ret"))  # not in the source line that a traceback shows
+
     def break_down(_request):
-        raise KeyError("secret")
+        raise KeyError(secret)
 
     engine = scripted_engine()
     engine.open = break_down
     async with serve(engine) as client:
         for stream in (False, True):
             error = error_of(await client.post(CHAT, json=chat_body(stream=stream)), 500)
-            assert (error["code"], "secret" in error["message"]) == ("internal_error", False)
+            assert (error["code"], secret in error["message"]) == ("internal_error", False)
             assert error["request_id"] in caplog.text
-    assert "KeyError: 'secret'" in caplog.text
+    assert "KeyError" in caplog.text
+    assert "in break_down" in caplog.text
+    assert repr(secret) not in caplog.text, "the message of a bug may quote a prompt"
 
 
 async def test_health_tells_the_state_of_the_engine():

@@ -180,6 +180,14 @@ def test_an_error_is_logged_without_what_it_or_its_causes_quote() -> None:
         assert told in shown
 
 
+def test_the_parts_of_a_group_are_logged_alike() -> None:
+    group = ExceptionGroup(PROMPT, [ValueError(PROMPT), ExceptionGroup("inner", [KeyError(PROMPT)])])
+    shown = "".join(traceback.format_exception(without_message(group)))
+    assert PROMPT not in shown
+    for told in ("ExceptionGroup", "ValueError", "KeyError"):
+        assert told in shown
+
+
 def test_a_circle_of_causes_ends() -> None:
     first, second = ValueError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first

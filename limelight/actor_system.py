@@ -206,6 +206,11 @@ class ActorSystem:
         """
         return self.parts.statistics()
 
+    def last_statistics(self) -> EngineStatistics | None:
+        """The same for whoever only looks, from any thread; None while nothing is up."""
+        parts = self._parts
+        return None if parts is None else parts.statistics()
+
     # ---- the owner task
 
     async def _own(self, started: "asyncio.Future[None]", loading: anyio.CancelScope) -> None:

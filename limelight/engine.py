@@ -34,6 +34,8 @@ from limelight.progress import Report as Report
 from limelight.stream import Stream
 from limelight.telemetry.counters import EngineCounters
 from limelight.telemetry.genai_metrics import GenAIMetrics
+from limelight.telemetry.prometheus.collector import EngineCollector, register, unregister
+from limelight.telemetry.prometheus.snapshot import Snapshot
 from limelight.telemetry.statistics import EngineStatistics, LoadedAdapter
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.tracing import Tracing
@@ -89,6 +91,8 @@ class Engine:
             self.config, Tracing(self.config, tracer_provider), GenAIMetrics(meter_provider), EngineCounters()
         )
         self.metrics_registry = metrics_registry or CollectorRegistry()
+        self._collector = EngineCollector(self._snapshot, vllm_metrics=self.config.vllm_metrics)
+        self._known_model_name = self.config.served_model_name or self.config.model or "default"
         self._system = ActorSystem(self.config, self._load_model, self.telemetry)
 
     # ---- life
@@ -108,8 +112,18 @@ class Engine:
         Raises:
             ModelError: the model cannot be found, read or fitted.
             EngineNotRunning: the engine has been started before.
+            ConfigError: `metrics_registry` has the metrics of another engine.
         """
-        await self._system.start()
+        is_new = self.state is EngineState.NEW
+        if is_new:
+            register(self.metrics_registry, self._collector)
+        try:
+            await self._system.start()
+        except BaseException:
+            if is_new:
+                unregister(self.metrics_registry, self._collector)
+            raise
+        self._known_model_name = self.model_name
 
     async def stop(self) -> None:
         """End all requests, then the actors and threads. Idempotent; waits for the step in hand.
@@ -120,7 +134,11 @@ class Engine:
         Raises:
             EngineNotRunning: the engine runs in another event loop.
         """
-        await self._system.stop()
+        try:
+            await self._system.stop()
+        finally:
+            if self._system.ending:
+                unregister(self.metrics_registry, self._collector)
 
     async def drain(self, timeout_seconds: float) -> bool:
         """Refuse new requests and wait until the live ones, and what runs in the background, have finished.
@@ -406,7 +424,7 @@ class Engine:
             Overloaded: too many live requests, or draining.
             EngineNotRunning, EngineFailed: there is nothing to serve it.
         """
-        timeline = self.telemetry.begin(request, request.adapter or self._known_model_name())
+        timeline = self.telemetry.begin(request, request.adapter or self._known_model_name)
         try:
             actor = self._system.admit(request, timeline)
         except LimelightError as error:
@@ -418,12 +436,22 @@ class Engine:
         finally:
             subscription.close()
 
-    def _known_model_name(self) -> str:
-        """As `model_name`, also while there is no model."""
-        try:
-            return self.model_name
-        except LimelightError:
-            return self.config.model or "default"
+    def _snapshot(self) -> Snapshot:
+        """What a scrape finds; from any thread, in any state."""
+        telemetry = self.telemetry
+        live = tuple(telemetry.live.values())
+        return Snapshot(
+            model=self._known_model_name,
+            state=self.state.value,
+            states=tuple(state.value for state in EngineState),
+            config=self.config,
+            statistics=self._system.last_statistics(),
+            counters=telemetry.counters,
+            http=telemetry.http,
+            heartbeat=telemetry.heartbeat,
+            usage=telemetry.counters.usage.now(live),
+            live=live,
+        )
 
     def _request(
         self,

@@ -151,7 +151,7 @@ class Adapters:
 
     def described(self) -> tuple[LoadedAdapter, ...]:
         """Those that requests find, in the order of loading."""
-        return tuple(map(_described, self._by_name.values()))
+        return tuple(map(_described, list(self._by_name.values())))
 
     def end(self) -> None:
         """Whoever waits hears that the engine is being stopped; nothing more is told to the runner."""

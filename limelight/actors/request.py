@@ -280,6 +280,7 @@ class RequestActor:
             self._cached_tokens = generated.cached_tokens
         num_before = choice.num_tokens
         delta = choice.advance(generated)
+        self.timeline.output_tokens += choice.num_tokens - num_before
         self._num_drafts += generated.num_drafts
         # A stop string may end the choice before the last guess that was right: what lies behind it is not generated.
         self._num_accepted += min(generated.num_accepted, choice.num_tokens - num_before)

@@ -118,12 +118,15 @@ class StepLedger:
         """The results of step `number` have been applied."""
         now = time.monotonic()
         gap, num_gaps = 0.0, 0  # most tokens of a step follow those of the same step before
-        observe = self._telemetry.counters.inter_token_seconds.observe
+        counters = self._telemetry.counters
+        observe = counters.inter_token_seconds.observe
         for progress in progresses:
             timeline = progress.sequence.timeline
             if timeline is None:
                 continue
             num_tokens = len(progress.token_ids)
+            if progress.num_drafts:
+                counters.accepted_drafts[progress.num_accepted] += 1
             timeline.finish_reason = progress.finish_reason
             if not num_tokens:
                 continue
@@ -140,6 +143,7 @@ class StepLedger:
                 gap, num_gaps = seconds, 0
             num_gaps += 1
             if seconds > self._stall_seconds:
+                counters.num_stalls += 1
                 timeline.interrupted(InterruptionKind.STALL, now, number, seconds)
         if num_gaps:
             observe(gap, num_gaps)

@@ -16,8 +16,8 @@ from limelight.http.chat import chat_route
 from limelight.http.completions import completions_route
 from limelight.http.embeddings import embeddings_route
 from limelight.http.errors import exception_handlers
-from limelight.http.exchange import ExchangeRecorder
 from limelight.http.health import health_routes
+from limelight.http.metrics import metrics_route
 from limelight.http.model_list import model_routes
 from limelight.http.openapi.routes import documentation_routes
 from limelight.http.page import page_routes
@@ -47,7 +47,7 @@ def create_app(
     settings = settings or HttpSettings()
     owned = not isinstance(engine_or_config, Engine)
     engine = engine_or_config if isinstance(engine_or_config, Engine) else Engine(engine_or_config or EngineConfig())
-    app = Litestar(
+    return Litestar(
         route_handlers=_routers(Serving(engine, settings)),
         lifespan=[_running(engine)] if owned else [],
         middleware=[Gate(Authenticator(settings.api_keys, settings.admin_keys), settings.allowed_hosts)],
@@ -60,9 +60,6 @@ def create_app(
         debug=False,
         pdb_on_exception=False,
     )
-    # Outermost, where there is no hook for it: middleware of the application does not see what no route answers.
-    app.asgi_handler = ExchangeRecorder(app.asgi_handler, engine.telemetry, settings.cors_origins)
-    return app
 
 
 def _routers(serving: Serving) -> list[Router]:
@@ -87,6 +84,7 @@ def _routers(serving: Serving) -> list[Router]:
                 *token_routes(serving),
                 *adapter_routes(serving),
                 *health_routes(serving),
+                metrics_route(serving),
                 *documentation_routes(),
                 *page_routes(),
             ],
@@ -111,13 +109,6 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
     return CORSConfig(
         allow_origins=list(origins),
         allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
-        expose_headers=[
-            "x-request-id",
-            "retry-after",
-            "retry-after-ms",
-            "server-timing",
-            IGNORED_FIELDS_HEADER,
-            STREAM_HEADER,
-        ],
+        expose_headers=["x-request-id", "retry-after", "retry-after-ms", IGNORED_FIELDS_HEADER, STREAM_HEADER],
         max_age=600,
     )

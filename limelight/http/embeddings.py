@@ -9,7 +9,6 @@ from litestar.types import ASGIApp
 
 from limelight.errors import InvalidRequest
 from limelight.generation import Generation, SamplingParams
-from limelight.http.exchange import GENERATES
 from limelight.http.protocol.embeddings import (
     EMBEDDING_DECODER,
     EmbeddingList,
@@ -30,7 +29,7 @@ UNSAMPLED = SamplingParams()
 def embeddings_route(serving: Serving) -> HTTPRouteHandler:
     """The route."""
 
-    @post("/v1/embeddings", status_code=200, opt=GENERATES)
+    @post("/v1/embeddings", status_code=200)
     async def embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
         asked, ignored = await serving.decode(request, EMBEDDING_DECODER)
         check_labels(asked.cache_salt, asked.request_id)
@@ -50,7 +49,7 @@ def embeddings_route(serving: Serving) -> HTTPRouteHandler:
         requests = [
             msgspec.structs.replace(
                 serving.request(
-                    request,
+                    request.scope["user"].name,
                     f"{answer_id}-{number}",
                     prompt,
                     UNSAMPLED,

@@ -7,10 +7,8 @@ from litestar.handlers import HTTPRouteHandler
 from limelight import __version__
 from limelight.engine import EngineState
 from limelight.http.auth import PUBLIC
-from limelight.http.exchange import UNTRACED
 from limelight.http.serving import Serving
 
-PROBE = PUBLIC | UNTRACED
 _REASONS = {
     EngineState.NEW: "the engine has not been started",
     EngineState.LOADING: "the model is loading",
@@ -48,27 +46,27 @@ def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
     `/health` is for restarting a broken server, so draining is healthy; `/readyz` is for sending it work.
     """
 
-    @get("/livez", opt=PROBE)
+    @get("/livez", opt=PUBLIC)
     async def livez() -> Health:
         """The process answers."""
         return Health("alive", None)
 
-    @get("/health", opt=PROBE)
+    @get("/health", opt=PUBLIC)
     async def health() -> Response[Health]:
         """The engine is healthy, draining included."""
         return _answer(serving, EngineState.READY, EngineState.DRAINING)
 
-    @get("/readyz", opt=PROBE)
+    @get("/readyz", opt=PUBLIC)
     async def readyz() -> Response[Health]:
         """New requests are taken."""
         return _answer(serving, EngineState.READY)
 
-    @route("/ping", http_method=["GET", "POST"], status_code=200, opt=PROBE)
+    @route("/ping", http_method=["GET", "POST"], status_code=200, opt=PUBLIC)
     async def ping() -> Response[Health]:
         """The same as `/health`."""
         return _answer(serving, EngineState.READY, EngineState.DRAINING)
 
-    @get("/load", opt=UNTRACED)
+    @get("/load")
     async def load() -> Load:
         """How much the server has to do."""
         statistics = serving.engine.statistics()

@@ -18,11 +18,10 @@ from litestar.types import ASGIApp
 from limelight.engine import Engine
 from limelight.errors import ModelNotFound, UnsupportedField
 from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams, Truncation
-from limelight.http.exchange import exchange_of
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
 from limelight.http.recordings import Recordings
-from limelight.http.request_id import adopt_request_id, request_id
+from limelight.http.request_id import adopt_request_id
 from limelight.http.resumable import ResumableAnswer
 from limelight.http.settings import HttpSettings
 from limelight.http.sse import FrameWriter, StreamedAnswer
@@ -110,8 +109,8 @@ class Serving:
 
     def request(
         self,
-        request: Request[Any, Any, Any],
-        answer_id: str,
+        owner: str,
+        request_id: str,
         prompt: Prompt,
         sampling: SamplingParams,
         *,
@@ -122,20 +121,18 @@ class Serving:
         truncation: Truncation | None = None,
         return_token_offsets: bool | None = None,
     ) -> GenerationRequest:
-        """The engine's request behind `request`. Its id is ours, never the client's: two clients may send the same."""
+        """The engine's request. Its id is ours, never the client's: two clients may send the same."""
         return GenerationRequest(
-            request_id=answer_id,
+            request_id=request_id,
             prompt=prompt,
             sampling=sampling,
             priority=priority or 0,
             cache_salt=cache_salt,
             adapter=None if model == self.engine.model_name else model,
-            owner=request.scope["user"].name,
+            owner=owner,
             reasoning=reasoning,
             truncation=truncation,
             return_token_offsets=bool(return_token_offsets),
-            http_request_id=request_id(request.scope),
-            trace_context=exchange_of(request.scope).open(),
         )
 
     def streamed(

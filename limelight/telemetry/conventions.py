@@ -1,4 +1,4 @@
-"""Every name that traces use, in one place: spans, attributes and events.
+"""Every OpenTelemetry name in use, in one place: spans, attributes, events and metrics.
 
 The GenAI names are those of the OpenTelemetry GenAI semantic conventions v0.1.0 (development status, and without a
 package of constants), the HTTP names those of the stable HTTP conventions. What has no standard name is `limelight.*`.
@@ -31,6 +31,12 @@ GEN_AI_USAGE_INPUT_TOKENS = "gen_ai.usage.input_tokens"
 GEN_AI_USAGE_OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS = "gen_ai.usage.cache_read.input_tokens"
 GEN_AI_USAGE_REASONING_OUTPUT_TOKENS = "gen_ai.usage.reasoning.output_tokens"
+
+# ---- GenAI: metrics, all of them histograms of seconds
+
+GEN_AI_SERVER_REQUEST_DURATION = "gen_ai.server.request.duration"
+GEN_AI_SERVER_TIME_TO_FIRST_TOKEN = "gen_ai.server.time_to_first_token"
+GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN = "gen_ai.server.time_per_output_token"
 
 # ---- GenAI: content, by opt-in alone
 
@@ -100,8 +106,6 @@ TIME_TO_FIRST_TOKEN = "limelight.time_to_first_token"
 TIME_PER_OUTPUT_TOKEN = "limelight.time_per_output_token"
 """Mean seconds between two tokens."""
 DETOKENIZE_SECONDS = "limelight.detokenize.seconds"
-TIME_TO_FIRST_BYTE = "limelight.time_to_first_byte"
-"""Seconds from the arrival of an HTTP request until its status line went out."""
 DELIVERY_SECONDS = "limelight.delivery.seconds"
 """That writes to the client waited for the socket."""
 DELIVERY_LONGEST_SECONDS = "limelight.delivery.longest_seconds"

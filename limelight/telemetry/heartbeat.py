@@ -7,12 +7,11 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
+from limelight.telemetry.buckets import LAG_SECONDS
 from limelight.telemetry.instruments import Histogram
 from limelight.telemetry.statistics import EngineStatistics
 from limelight.telemetry.step_records import StepRecord
 
-LAG_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Seconds; the first is about what a timer of an idle loop is late by."""
 BEATS_PER_SECOND = 10
 NUM_SAMPLES = 600
 
@@ -49,7 +48,7 @@ class Heartbeat:
     """
 
     def __init__(self) -> None:
-        self.lag_seconds = Histogram(LAG_BOUNDS)
+        self.lag_seconds = Histogram(LAG_SECONDS)
         self.samples: deque[Sample] = deque(maxlen=NUM_SAMPLES)
         self.num_samples = 0
         self._num_tokens = self._num_steps = 0

@@ -2,11 +2,10 @@
 
 import time
 
+from limelight.telemetry.buckets import EXCHANGE_SECONDS
 from limelight.telemetry.instruments import Counter, HistogramFamily
 from limelight.telemetry.timeline import Delivery
 
-EXCHANGE_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Seconds of one exchange, from its first byte read to its last byte written."""
 MAX_HTTP_SERIES = 1000
 UNMATCHED = "unmatched"
 """The route of requests that no route answers: their paths are the client's own invention."""
@@ -29,14 +28,14 @@ class HttpCounters:
 
     Attributes:
         requests: by route template, method and status.
-        seconds: by route template.
+        seconds: from the first byte read to the last byte written, by route template.
         refusals: of requests that never reached the engine, by route template and reason.
         response_bytes, send_wait_seconds: by route template; the second is back-pressure.
     """
 
     def __init__(self) -> None:
         self.requests = Counter(3, MAX_HTTP_SERIES)
-        self.seconds = HistogramFamily(EXCHANGE_BOUNDS, 1)
+        self.seconds = HistogramFamily(EXCHANGE_SECONDS, 1)
         self.refusals = Counter(2)
         self.response_bytes = Counter(1)
         self.send_wait_seconds = Counter(1)

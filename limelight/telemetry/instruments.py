@@ -1,7 +1,7 @@
 """Counters and histograms as plain numbers: an observation is an addition, and all formatting happens at the scrape."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 MAX_SERIES = 200
@@ -107,3 +107,12 @@ class HistogramFamily:
         if histogram is None:
             histogram = self.histograms[labels] = Histogram(self.bounds)
         return histogram
+
+    def merged(self, wanted: Callable[[Labels], bool] = lambda _labels: True) -> Histogram:
+        """All observations under label values that are wanted, without exemplars."""
+        merged = Histogram(self.bounds)
+        for labels, histogram in list(self.histograms.items()):
+            if wanted(labels):
+                merged.counts = [mine + its for mine, its in zip(merged.counts, histogram.counts, strict=True)]
+                merged.total += histogram.total
+        return merged

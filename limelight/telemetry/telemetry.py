@@ -19,7 +19,7 @@ from limelight.telemetry.http_counters import HttpCounters
 from limelight.telemetry.request_log import log_request
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.timeline import Ending, RequestTimeline
-from limelight.telemetry.tracing import Tracing
+from limelight.telemetry.tracing import Tracing, recorded_trace_id
 
 
 class Telemetry:
@@ -56,6 +56,7 @@ class Telemetry:
         """The engine has taken it."""
         timeline.admitted_at = time.monotonic()
         self.live[timeline.request_id] = timeline
+        self.counters.request_admitted(timeline)
 
     def end(
         self, timeline: RequestTimeline, error: LimelightError | None, output: Callable[[], Sequence[Delta]] = tuple
@@ -71,8 +72,9 @@ class Telemetry:
         if timeline.admitted_at is not None:
             del self.live[timeline.request_id]
         self.recent.append(timeline)
-        self.counters.request_ended(timeline)
-        self.genai_metrics.request_ended(timeline)
+        model = self.counters.model_label(timeline)
+        self.counters.request_ended(timeline, model, recorded_trace_id(timeline.span))
+        self.genai_metrics.request_ended(timeline, model)
         self.tracing.end(timeline, output)
         log_request(timeline)
 

@@ -178,6 +178,7 @@ class RequestTimeline:
 
     Attributes:
         operation: `gen_ai.operation.name`: "chat", "text_completion" or "embeddings".
+        adapter: name of the adapter that it asks for, loaded or not; None: the model itself.
         sampling: the settings, without what may be content (stop strings, structures, bias).
         unix_offset_ns: Unix nanoseconds at monotonic 0, fixed at arrival, so that all times of a request agree.
         admitted_at: when the engine took it.
@@ -185,6 +186,7 @@ class RequestTimeline:
         compiled_at: when it had its constraints, if it has any.
         submitted_at: when the scheduler was told.
         prompt_tokens: known when it is encoded.
+        output_tokens: in the deltas so far, held back ones included; reasoning_tokens of them are known at the end.
         choices: `n` of them, from submission on.
         detokenize_seconds: making text of tokens, in all.
         delivery: how the client takes it, if somebody measures that.
@@ -197,6 +199,7 @@ class RequestTimeline:
     """
 
     __slots__ = (
+        "adapter",
         "admitted_at",
         "arrived_at",
         "cache_salted",
@@ -233,6 +236,7 @@ class RequestTimeline:
         self.http_request_id = request.http_request_id
         self.owner = request.owner
         self.model = model
+        self.adapter = request.adapter
         self.priority = request.priority
         self.cache_salted = request.cache_salt is not None
         self.operation = _operation(request)

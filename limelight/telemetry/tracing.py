@@ -145,3 +145,8 @@ def _span_id(span: trace.Span) -> str:
 def _sampled(span: trace.Span) -> bool:
     """Whether a link to it will lead to something."""
     return span.is_recording() and span.get_span_context().trace_flags.sampled
+
+
+def recorded_trace_id(span: trace.Span) -> str | None:
+    """The hexadecimal trace id of a span that is recorded and sampled: one that can be looked up. None of any other."""
+    return trace.format_trace_id(span.get_span_context().trace_id) if _sampled(span) else None

@@ -132,6 +132,7 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
         summary="Unload a LoRA adapter (admin keys)", body=UnloadAdapter, media_type=TEXT
     ),
     ("GET", "/load"): Shape(summary="How much the server has to do", answer=Load),
+    ("GET", "/metrics"): Shape(summary="Metrics in the text format of Prometheus, or in OpenMetrics", media_type=TEXT),
     ("GET", "/version"): Shape(summary="Version of the server", answer=Version),
     ("GET", "/livez"): Shape(summary="Whether the process answers", **_HEALTH),
     ("GET", "/readyz"): Shape(summary="Whether new requests are taken", **_HEALTH),

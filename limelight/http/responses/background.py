@@ -5,7 +5,6 @@ from typing import Any
 
 from limelight.errors import InvalidRequest, LimelightError, RequestCancelled
 from limelight.generation import GenerationRequest
-from limelight.http.exchange import exchange_of
 from limelight.http.frame_log import FrameLog
 from limelight.http.protocol.responses.items import Item
 from limelight.http.recording import Recording
@@ -38,8 +37,7 @@ async def start_in_background(
     log = FrameLog(serving.settings.resume_stream_bytes, partial(store.resize, stored))
     recording = Recording(log, scope, header_wait_seconds=0)
     try:
-        writer = ResponseFrames(run, partial(store.end, stored))
-        recording.start(serving.engine, [generation], writer, exchange_of(scope))
+        recording.start(serving.engine, [generation], ResponseFrames(run, partial(store.end, stored)))
         stored.recording = recording
         await recording.begun()
     except LimelightError:

@@ -16,6 +16,7 @@ from limelight.http.chat import chat_route
 from limelight.http.completions import completions_route
 from limelight.http.embeddings import embeddings_route
 from limelight.http.errors import exception_handlers
+from limelight.http.exchange import ExchangeRecorder
 from limelight.http.health import health_routes
 from limelight.http.metrics import metrics_route
 from limelight.http.model_list import model_routes
@@ -47,7 +48,7 @@ def create_app(
     settings = settings or HttpSettings()
     owned = not isinstance(engine_or_config, Engine)
     engine = engine_or_config if isinstance(engine_or_config, Engine) else Engine(engine_or_config or EngineConfig())
-    return Litestar(
+    app = Litestar(
         route_handlers=_routers(Serving(engine, settings)),
         lifespan=[_running(engine)] if owned else [],
         middleware=[Gate(Authenticator(settings.api_keys, settings.admin_keys), settings.allowed_hosts)],
@@ -60,6 +61,9 @@ def create_app(
         debug=False,
         pdb_on_exception=False,
     )
+    # Outermost, where there is no hook for it: middleware of the application does not see what no route answers.
+    app.asgi_handler = ExchangeRecorder(app.asgi_handler, engine.telemetry, settings.cors_origins)
+    return app
 
 
 def _routers(serving: Serving) -> list[Router]:
@@ -109,6 +113,13 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
     return CORSConfig(
         allow_origins=list(origins),
         allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
-        expose_headers=["x-request-id", "retry-after", "retry-after-ms", IGNORED_FIELDS_HEADER, STREAM_HEADER],
+        expose_headers=[
+            "x-request-id",
+            "retry-after",
+            "retry-after-ms",
+            "server-timing",
+            IGNORED_FIELDS_HEADER,
+            STREAM_HEADER,
+        ],
         max_age=600,
     )

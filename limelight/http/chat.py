@@ -11,6 +11,7 @@ from litestar.types import ASGIApp
 from limelight.generation import Completion, Generation
 from limelight.http.chat_frames import ChatFrames, wire_finish_reason
 from limelight.http.conversation import PreparedConversation, WholeParts, prepare
+from limelight.http.exchange import GENERATES
 from limelight.http.protocol.chat import (
     CHAT_DECODER,
     ChatRequest,
@@ -38,7 +39,7 @@ from limelight.http.whole import WholeAnswer
 def chat_route(serving: Serving) -> HTTPRouteHandler:
     """The route."""
 
-    @post("/v1/chat/completions", status_code=200, before_request=resume(serving))
+    @post("/v1/chat/completions", status_code=200, opt=GENERATES, before_request=resume(serving))
     async def chat_completions(request: Request[Any, Any, Any]) -> ASGIApp:
         chat, headers = await serving.read(request, CHAT_DECODER)
         serving.check_template(chat.chat_template)
@@ -47,7 +48,7 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
         conversation = await serving.work(request, partial(chat_conversation, chat))
         prepared = prepare(engine, conversation, chat_sampling(chat, engine.default_sampling))
         generation = serving.request(
-            request.scope["user"].name,
+            request,
             answer_id,
             prepared.prompt,
             prepared.sampling,

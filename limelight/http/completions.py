@@ -12,6 +12,7 @@ from limelight.errors import InvalidRequest
 from limelight.generation import Delta, Generation
 from limelight.http.echo import Echo
 from limelight.http.errors import ErrorBody
+from limelight.http.exchange import GENERATES
 from limelight.http.protocol.completions import (
     COMPLETION_DECODER,
     CompletionChoice,
@@ -33,7 +34,7 @@ from limelight.http.whole import WholeAnswer
 def completions_route(serving: Serving) -> HTTPRouteHandler:
     """The route."""
 
-    @post("/v1/completions", status_code=200, before_request=resume(serving))
+    @post("/v1/completions", status_code=200, opt=GENERATES, before_request=resume(serving))
     async def completions(request: Request[Any, Any, Any]) -> ASGIApp:
         completion, headers = await serving.read(request, COMPLETION_DECODER)
         engine = serving.engine
@@ -45,10 +46,9 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
                 f"prompt has {len(prompts)} prompts, this server takes {engine.config.max_num_requests} at once",
                 param="prompt",
             )
-        owner = request.scope["user"].name
         requests = [
             serving.request(
-                owner,
+                request,
                 f"{answer_id}-{number}",
                 prompt,
                 sampling,

@@ -9,6 +9,7 @@ from litestar.types import ASGIApp
 
 from limelight.errors import InvalidRequest
 from limelight.generation import Generation, SamplingParams
+from limelight.http.exchange import GENERATES
 from limelight.http.protocol.embeddings import (
     EMBEDDING_DECODER,
     EmbeddingList,
@@ -29,7 +30,7 @@ UNSAMPLED = SamplingParams()
 def embeddings_route(serving: Serving) -> HTTPRouteHandler:
     """The route."""
 
-    @post("/v1/embeddings", status_code=200)
+    @post("/v1/embeddings", status_code=200, opt=GENERATES)
     async def embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
         asked, ignored = await serving.decode(request, EMBEDDING_DECODER)
         check_labels(asked.cache_salt, asked.request_id)
@@ -49,7 +50,7 @@ def embeddings_route(serving: Serving) -> HTTPRouteHandler:
         requests = [
             msgspec.structs.replace(
                 serving.request(
-                    request.scope["user"].name,
+                    request,
                     f"{answer_id}-{number}",
                     prompt,
                     UNSAMPLED,

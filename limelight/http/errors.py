@@ -12,6 +12,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ExceptionHandlersMap
 
 from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, Overloaded, StepFailure
+from limelight.http.exchange import exchange_of
 from limelight.http.request_id import request_id
 from limelight.quoting import shorten
 from limelight.telemetry.log_fields import of_http_request, without_message
@@ -80,6 +81,7 @@ def _response(
     request: Request[Any, Any, Any], body: ErrorBody, status: int, headers: Mapping[str, str] | None
 ) -> Response[msgspec.Struct]:
     """`body` in the shape of the API that the route speaks."""
+    exchange_of(request.scope).refused(body.error.code)
     handler = request.scope.get("route_handler")
     shape: ErrorShape | None = handler.opt.get(ERROR_SHAPE) if isinstance(handler, HTTPRouteHandler) else None
     content: msgspec.Struct = body if shape is None else shape(body.error, status)

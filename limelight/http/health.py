@@ -7,8 +7,10 @@ from litestar.handlers import HTTPRouteHandler
 from limelight import __version__
 from limelight.engine import EngineState
 from limelight.http.auth import PUBLIC
+from limelight.http.exchange import UNTRACED
 from limelight.http.serving import Serving
 
+PROBE = PUBLIC | UNTRACED
 _REASONS = {
     EngineState.NEW: "the engine has not been started",
     EngineState.LOADING: "the model is loading",
@@ -46,27 +48,27 @@ def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
     `/health` is for restarting a broken server, so draining is healthy; `/readyz` is for sending it work.
     """
 
-    @get("/livez", opt=PUBLIC)
+    @get("/livez", opt=PROBE)
     async def livez() -> Health:
         """The process answers."""
         return Health("alive", None)
 
-    @get("/health", opt=PUBLIC)
+    @get("/health", opt=PROBE)
     async def health() -> Response[Health]:
         """The engine is healthy, draining included."""
         return _answer(serving, EngineState.READY, EngineState.DRAINING)
 
-    @get("/readyz", opt=PUBLIC)
+    @get("/readyz", opt=PROBE)
     async def readyz() -> Response[Health]:
         """New requests are taken."""
         return _answer(serving, EngineState.READY)
 
-    @route("/ping", http_method=["GET", "POST"], status_code=200, opt=PUBLIC)
+    @route("/ping", http_method=["GET", "POST"], status_code=200, opt=PROBE)
     async def ping() -> Response[Health]:
         """The same as `/health`."""
         return _answer(serving, EngineState.READY, EngineState.DRAINING)
 
-    @get("/load")
+    @get("/load", opt=UNTRACED)
     async def load() -> Load:
         """How much the server has to do."""
         statistics = serving.engine.statistics()

@@ -9,6 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response import Redirect
 
 from limelight.http.auth import PUBLIC
+from limelight.http.exchange import UNTRACED
 
 _MEDIA_TYPES = {
     "html": "text/html",
@@ -32,7 +33,7 @@ def page_routes() -> list[HTTPRouteHandler]:
     folder = resources.files("limelight.http") / "ui"
     files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
 
-    @get("/", opt=PUBLIC)
+    @get("/", opt=PUBLIC | UNTRACED)
     async def page(request: Request[Any, Any, Any]) -> Response[Any]:
         """Links are relative: under a mount the address must end with a slash, or they would miss the prefix."""
         path = _path_as_sent(request)
@@ -40,14 +41,14 @@ def page_routes() -> list[HTTPRouteHandler]:
             return Redirect(f"{path.rpartition('/')[2]}/", status_code=307)
         return _file("index.html", files)
 
-    @get("/ui/requests", opt=PUBLIC)
+    @get("/ui/requests", opt=PUBLIC | UNTRACED)
     async def requests_page(request: Request[Any, Any, Any]) -> Response[Any]:
         """Its links are relative to its folder: with a slash at its end, the address would be one too deep."""
         if _path_as_sent(request).endswith("/"):
             return Redirect("../requests", status_code=307)
         return _file("requests.html", files)
 
-    @get("/ui/{name:str}", opt=PUBLIC)
+    @get("/ui/{name:str}", opt=PUBLIC | UNTRACED)
     async def file(request: Request[Any, Any, Any]) -> Response[Any]:
         name = str(request.path_params["name"])
         if name not in files:

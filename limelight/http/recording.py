@@ -11,17 +11,20 @@ from functools import partial
 from typing import Any
 
 import anyio
+from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from limelight.engine import BackgroundTask, Engine
-from limelight.errors import EngineNotRunning, LimelightError, RequestCancelled
+from limelight.errors import EngineNotRunning, LimelightError, RequestCancelled, RequestExpired
 from limelight.generation import GenerationRequest
 from limelight.http.errors import error_body, log_bug, log_failure
+from limelight.http.exchange import Exchange
 from limelight.http.frame_log import FrameLog
 from limelight.http.prompt_progress import progress_line
 from limelight.http.request_id import only_request_id, request_id
 from limelight.http.sse import FrameWriter
 from limelight.http.streams import Event, Events, open_streams, read_together
 from limelight.stream import Stream
+from limelight.telemetry.timeline import Delivery
 
 
 class Recording:
@@ -37,6 +40,8 @@ class Recording:
     Attributes:
         log: what readers read. Each frame is one part that the writer yielded, so frame numbers are event numbers.
         num_readers: those in a `reader` block.
+        span_context: of the exchange that asked for it.
+        error: what its last frame tells, if that is one; None as long as it runs.
     """
 
     def __init__(
@@ -50,6 +55,8 @@ class Recording:
     ) -> None:
         self.log = log
         self._scope = only_request_id(scope)
+        self.span_context = INVALID_SPAN_CONTEXT
+        self.error: LimelightError | None = None
         self._header_wait_seconds = header_wait_seconds
         self._grace_seconds = grace_seconds
         self._grace: asyncio.TimerHandle | None = None
@@ -62,13 +69,19 @@ class Recording:
         self._cancelled_by: LimelightError | None = None
         self._task: BackgroundTask | None = None
 
-    def start(self, engine: Engine, requests: Sequence[GenerationRequest], writer: FrameWriter) -> None:
+    def start(
+        self, engine: Engine, requests: Sequence[GenerationRequest], writer: FrameWriter, exchange: Exchange
+    ) -> None:
         """Begin to record what `writer` makes of the answers to `requests`; when it has ended, only the log is kept.
+
+        Args:
+            exchange: that asked for it.
 
         Raises:
             EngineNotRunning, EngineFailed: there is nothing that could serve it.
         """
-        work = partial(self._run, engine, requests, writer)
+        self.span_context = exchange.span_context
+        work = partial(self._run, engine, requests, writer, exchange)
         self._task = engine.run_in_background(work, f"the stream of request {request_id(self._scope)}")
 
     async def begun(self) -> None:
@@ -91,6 +104,8 @@ class Recording:
         assert self._task is not None, "it has been started"
         if self._cancelled_by is None:
             self._cancelled_by = reason or RequestCancelled("The stream was cancelled")
+        for stream in self._streams:
+            stream.abort(self._cancelled_by.again())
         self._task.cancel()
 
     @property
@@ -103,10 +118,16 @@ class Recording:
         return self._prompt_done or progress_line(self._streams)
 
     @contextmanager
-    def reader(self) -> Iterator[None]:
-        """Count as a reader inside the block; when the last one leaves, the grace time begins."""
+    def reader(self, delivery: Delivery) -> Iterator[None]:
+        """Count as a reader inside the block; when the last one leaves, the grace time begins.
+
+        Args:
+            delivery: how it takes the frames: that of the newest reader is the requests'.
+        """
         self.num_readers += 1
         self._stop_grace()
+        for stream in self._streams:
+            stream.timeline.delivery = delivery
         try:
             yield
         finally:
@@ -116,16 +137,18 @@ class Recording:
                 self._grace = loop.call_later(self._grace_seconds, self._abandon, self._grace_seconds)
 
     def _abandon(self, seconds: float) -> None:
-        self.cancel(RequestCancelled(f"The stream was aborted because nobody had read it for {seconds:g} seconds"))
+        self.cancel(RequestExpired(f"The stream was aborted because nobody had read it for {seconds:g} seconds"))
 
     def _stop_grace(self) -> None:
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
 
-    async def _run(self, engine: Engine, requests: Sequence[GenerationRequest], writer: FrameWriter) -> None:
+    async def _run(
+        self, engine: Engine, requests: Sequence[GenerationRequest], writer: FrameWriter, exchange: Exchange
+    ) -> None:
         try:
-            async with open_streams(engine, requests) as streams, read_together(streams) as events:
+            async with open_streams(engine, requests, exchange) as streams, read_together(streams) as events:
                 self._streams = streams
                 await self._record(events, writer)
         except LimelightError as error:
@@ -166,4 +189,5 @@ class Recording:
         if not self._begun.is_set():
             self._refusal = error
         elif not self.log.closed:
+            self.error = error
             self.log.append(writer.failure(error_body(error, self._scope)))

@@ -12,6 +12,7 @@ from typing import Any
 from limelight.engine import Engine
 from limelight.errors import Overloaded, RequestCancelled, StreamGone, StreamNotFound
 from limelight.generation import GenerationRequest
+from limelight.http.exchange import exchange_of
 from limelight.http.frame_log import FrameLog
 from limelight.http.recording import Recording
 from limelight.http.settings import HttpSettings
@@ -92,7 +93,7 @@ class Recordings:
             grace_seconds=grace_seconds,
             ended=partial(self._has_ended, stream_id),
         )
-        recording.start(self._engine, requests, writer)
+        recording.start(self._engine, requests, writer, exchange_of(scope))
         self._recordings[stream_id] = recording
         self.num_bytes += STREAM_OVERHEAD_BYTES
         return stream_id, recording

@@ -15,6 +15,7 @@ from limelight.errors import StreamGone
 from limelight.generation import GenerationRequest
 from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import ErrorObject, error_body
+from limelight.http.exchange import exchange_of
 from limelight.http.prompt_progress import ProgressComments
 from limelight.http.recording import Recording
 from limelight.http.recordings import Recordings
@@ -64,7 +65,7 @@ class RecordedAnswer:
         Raises:
             LimelightError: the requests behind the recording failed before it had begun.
         """
-        with self._recording.reader():
+        with self._recording.reader(exchange_of(scope).delivery):
             await run_until_disconnect(receive, partial(self._answer, scope, send))
 
     async def _answer(self, scope: Scope, send: Send) -> None:
@@ -95,8 +96,11 @@ class RecordedAnswer:
                 await body.write(self._with_ids(number, frames))
                 number += len(frames)
         except StreamGone as error:
+            exchange_of(scope).broke_off(error)
             lost = LostFrames(error_body(error, scope).error)
             return b"event: error\ndata: " + msgspec.json.encode(lost) + b"\n\n" + DONE
+        if self._recording.error is not None:
+            exchange_of(scope).broke_off(self._recording.error)
         return b""
 
     def _with_ids(self, number: int, frames: Sequence[bytes]) -> bytes:

@@ -18,10 +18,11 @@ from litestar.types import ASGIApp
 from limelight.engine import Engine
 from limelight.errors import ModelNotFound, UnsupportedField
 from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams, Truncation
+from limelight.http.exchange import exchange_of
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
 from limelight.http.recordings import Recordings
-from limelight.http.request_id import adopt_request_id
+from limelight.http.request_id import adopt_request_id, request_id
 from limelight.http.resumable import ResumableAnswer
 from limelight.http.settings import HttpSettings
 from limelight.http.sse import FrameWriter, StreamedAnswer
@@ -109,8 +110,8 @@ class Serving:
 
     def request(
         self,
-        owner: str,
-        request_id: str,
+        request: Request[Any, Any, Any],
+        answer_id: str,
         prompt: Prompt,
         sampling: SamplingParams,
         *,
@@ -121,18 +122,20 @@ class Serving:
         truncation: Truncation | None = None,
         return_token_offsets: bool | None = None,
     ) -> GenerationRequest:
-        """The engine's request. Its id is ours, never the client's: two clients may send the same."""
+        """The engine's request behind `request`. Its id is ours, never the client's: two clients may send the same."""
         return GenerationRequest(
-            request_id=request_id,
+            request_id=answer_id,
             prompt=prompt,
             sampling=sampling,
             priority=priority or 0,
             cache_salt=cache_salt,
             adapter=None if model == self.engine.model_name else model,
-            owner=owner,
+            owner=request.scope["user"].name,
             reasoning=reasoning,
             truncation=truncation,
             return_token_offsets=bool(return_token_offsets),
+            http_request_id=request_id(request.scope),
+            trace_context=exchange_of(request.scope).open(),
         )
 
     def streamed(

@@ -18,6 +18,7 @@ from limelight.errors import LimelightError
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, TokenLogprob
 from limelight.http.disconnect import run_until_disconnect
 from limelight.http.errors import ErrorBody, error_body, log_bug, log_failure
+from limelight.http.exchange import exchange_of
 from limelight.http.prompt_progress import ProgressComments, progress_line
 from limelight.http.settings import HttpSettings
 from limelight.http.stream_body import StreamBody
@@ -117,7 +118,7 @@ class StreamedAnswer:
 
     async def _answer(self, scope: Scope, send: Send) -> None:
         async with (
-            open_streams(self._engine, self._requests) as streams,
+            open_streams(self._engine, self._requests, exchange_of(scope)) as streams,
             read_together(streams) as events,
         ):
             await self._write_events(events, streams, scope, send)
@@ -147,10 +148,12 @@ class StreamedAnswer:
                 ending = b"".join(self._writer.ending())
             except LimelightError as error:
                 log_failure(error, scope)
+                exchange_of(scope).broke_off(error)
                 ending = b"".join(self._writer.failure(error_body(error, scope)))
             except Exception as error:  # noqa: BLE001 - a bug; only a frame can still say so
                 log_bug("request %s failed after its headers", error, scope)
                 bug = LimelightError("The server failed while it wrote this answer")
+                exchange_of(scope).broke_off(bug)
                 ending = b"".join(self._writer.failure(error_body(bug, scope)))
         await body.write(ending, more=False)
 

@@ -9,6 +9,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from limelight.errors import InvalidRequest
+from limelight.http.exchange import exchange_of
 from limelight.http.resumable import RecordedAnswer
 from limelight.http.serving import Serving
 from limelight.http.stream_options import LAST_EVENT_HEADER, STREAM_HEADER, frame_number, last_event, stream_options
@@ -55,6 +56,7 @@ def _recorded(serving: Serving, request: Request[Any, Any, Any], stream_id: str,
         StreamNotFound, StreamGone: there is no such stream for this client, or not any more.
     """
     recording = serving.recordings.find(request.scope["user"].name, stream_id)
+    exchange_of(request.scope).link(recording.span_context)
     log = recording.log
     log.check(number)
     if number > log.end:

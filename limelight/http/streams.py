@@ -11,6 +11,7 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from limelight.engine import Engine
 from limelight.errors import LimelightError
 from limelight.generation import Delta, Generation, GenerationRequest
+from limelight.http.exchange import Exchange
 from limelight.stream import Stream
 
 
@@ -38,14 +39,22 @@ class Events(Protocol):
 
 
 @asynccontextmanager
-async def open_streams(engine: Engine, requests: Sequence[GenerationRequest]) -> AsyncIterator[list[Stream]]:
-    """Admit all requests; leaving the block aborts those that have not finished.
+async def open_streams(
+    engine: Engine, requests: Sequence[GenerationRequest], exchange: Exchange
+) -> AsyncIterator[list[Stream]]:
+    """Admit all requests behind `exchange`; leaving the block aborts those that have not finished.
 
     Raises:
         LimelightError: one was refused; those before it are aborted.
     """
+    exchange.reached_engine = True
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(engine.open(request)) for request in requests]
+        streams = []
+        for request in requests:
+            stream = await stack.enter_async_context(engine.open(request))
+            exchange.attach(stream.timeline)
+            streams.append(stream)
+        yield streams
 
 
 async def collect(streams: Sequence[Stream]) -> list[Generation]:

@@ -10,6 +10,7 @@ from litestar.types import Receive, Scope, Send
 from limelight.engine import Engine
 from limelight.generation import Generation, GenerationRequest
 from limelight.http.disconnect import run_until_disconnect
+from limelight.http.exchange import exchange_of
 from limelight.http.streams import collect, open_streams
 
 
@@ -37,7 +38,7 @@ class WholeAnswer:
         await run_until_disconnect(receive, partial(self._answer, scope, receive, send))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with open_streams(self._engine, self._requests) as streams:
+        async with open_streams(self._engine, self._requests, exchange_of(scope)) as streams:
             generations = await collect(streams)
         body = msgspec.json.encode(self._build(generations))
         await ASGIResponse(body=body, headers=self._headers)(scope, receive, send)

@@ -8,7 +8,9 @@ from limelight.generation import GenerationRequest, SamplingParams, TextPrompt
 from limelight.http.frame_log import FrameLog
 from limelight.http.recording import Recording
 from limelight.http.sse import KEEP_ALIVE
+from limelight.telemetry.timeline import Delivery
 from limelight.testing import scripted_engine
+from tests.http.wire import new_exchange
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +45,7 @@ def recording(engine, *, num_requests=1, writer=None, header_wait_seconds=1.0, m
         for number in range(num_requests)
     ]
     made = Recording(FrameLog(1_000_000), SCOPE, header_wait_seconds=header_wait_seconds, **options)
-    made.start(engine, requests, writer or PlainFrames())
+    made.start(engine, requests, writer or PlainFrames(), new_exchange(engine))
     return made
 
 
@@ -162,18 +164,18 @@ async def test_without_readers_it_is_aborted_after_the_grace_time_and_a_new_read
     async with scripted_engine(step_seconds=0.001) as engine:
         made = recording(engine, grace_seconds=0.05, ended=lambda: ended.append(True))
         await made.begun()
-        with made.reader():
-            with made.reader():
+        with made.reader(Delivery()):
+            with made.reader(Delivery()):
                 pass
             assert made._grace is None, "one is still reading"
         assert made._grace is not None
-        with made.reader():
+        with made.reader(Delivery()):
             assert made._grace is None
         with anyio.fail_after(60):
             await made.wait()
         assert ended == [True]
         assert (await read(made.log))[-1] == b"failure request_cancelled mine"
-        with made.reader():
+        with made.reader(Delivery()):
             pass
         assert made._grace is None, "nothing is left to abort"
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from limelight.generation import AlternativeToken, Delta, GenerationRequest, SamplingParams, TextPrompt, TokenLogprob
 from limelight.http import HttpSettings
+from limelight.http.exchange import ExchangeRecorder
 from limelight.http.sse import KEEP_ALIVE, StreamedAnswer, failure_frames, pieces
 from limelight.testing import scripted_engine
 from tests.http.wire import (
@@ -255,7 +256,9 @@ async def test_a_bug_after_the_headers_ends_the_stream_with_one_error_frame(monk
     request = GenerationRequest(request_id="r", prompt=TextPrompt("hi"), sampling=SamplingParams(max_tokens=2))
     async with scripted_engine("hello") as engine:
         answer = StreamedAnswer(engine, [request], BrokenWriter(), HttpSettings(), {})
-        await answer({"type": "http", "headers": []}, receive, send)
+        await ExchangeRecorder(answer, engine.telemetry, ())(
+            {"type": "http", "method": "POST", "path": "/", "headers": []}, receive, send
+        )
     body = b"".join(message.get("body", b"") for message in sent)
     assert body.count(b'data: {"error"') == 1
     assert body.endswith(b"data: [DONE]\n\n")

@@ -13,6 +13,8 @@ import uvicorn
 
 from limelight.engine import Engine
 from limelight.http import HttpSettings, create_app
+from limelight.http.exchange import Exchange
+from limelight.telemetry.shield import Shield
 
 HI = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"
@@ -75,6 +77,19 @@ async def exchange(port: int, head: bytes, blocks: Sequence[bytes] = ()) -> byte
                     received += await stream.receive()
                 except anyio.EndOfStream:
                     return received
+
+
+def new_exchange(engine: Engine) -> Exchange:
+    """The record of an exchange that nobody serves."""
+
+    async def receive() -> Any:
+        return await anyio.sleep_forever()
+
+    async def send(message: Any) -> None:
+        """Nobody reads."""
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    return Exchange(scope, receive, send, engine.telemetry, Shield("the tracer"))
 
 
 def chat_body(**fields: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from limelight.http.anthropic.blocks import content_blocks, stop
 from limelight.http.anthropic.frames import MessageFrames
 from limelight.http.conversation import PreparedConversation, prepare
 from limelight.http.errors import ERROR_SHAPE
+from limelight.http.exchange import GENERATES
 from limelight.http.protocol.anthropic.answer import Message, TokenCount, anthropic_error, message_usage
 from limelight.http.protocol.anthropic.conversation import conversation, sampling
 from limelight.http.protocol.anthropic.request import COUNT_TOKENS_DECODER, MESSAGES_DECODER
@@ -26,7 +27,7 @@ ANTHROPIC_ERRORS = {ERROR_SHAPE: anthropic_error}
 def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
     """The routes."""
 
-    @post("/v1/messages", status_code=200, opt=ANTHROPIC_ERRORS, before_request=resume(serving))
+    @post("/v1/messages", status_code=200, opt=ANTHROPIC_ERRORS | GENERATES, before_request=resume(serving))
     async def messages(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = await serving.decode(request, MESSAGES_DECODER)
         serving.check_model(body.model)
@@ -36,7 +37,7 @@ def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
         asked = await serving.work(request, partial(conversation, body))
         prepared = prepare(engine, asked, sampling(body, engine.default_sampling))
         generation = serving.request(
-            request.scope["user"].name,
+            request,
             message_id,
             prepared.prompt,
             prepared.sampling,

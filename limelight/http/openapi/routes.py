@@ -8,6 +8,7 @@ from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 
 from limelight.http.auth import PUBLIC
+from limelight.http.exchange import UNTRACED
 from limelight.http.openapi.document import openapi_document
 from limelight.http.openapi.page import documentation_page
 from limelight.http.page import PAGE_HEADERS
@@ -16,11 +17,11 @@ from limelight.http.page import PAGE_HEADERS
 def documentation_routes() -> list[HTTPRouteHandler]:
     """All of them, public: they say what is in this package, and nothing of the model."""
 
-    @get(["/openapi.json", "/schema/openapi.json"], opt=PUBLIC)
+    @get(["/openapi.json", "/schema/openapi.json"], opt=PUBLIC | UNTRACED)
     async def document() -> Response[Any]:
         return Response(_document(), media_type="application/json")
 
-    @get("/docs", opt=PUBLIC)
+    @get("/docs", opt=PUBLIC | UNTRACED)
     async def page() -> Response[Any]:
         return Response(_page(), media_type="text/html", headers=PAGE_HEADERS)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from limelight.errors import InvalidRequest, LimelightError, RequestCancelled
 from limelight.generation import GenerationRequest
+from limelight.http.exchange import exchange_of
 from limelight.http.frame_log import FrameLog
 from limelight.http.protocol.responses.items import Item
 from limelight.http.recording import Recording
@@ -37,7 +38,8 @@ async def start_in_background(
     log = FrameLog(serving.settings.resume_stream_bytes, partial(store.resize, stored))
     recording = Recording(log, scope, header_wait_seconds=0)
     try:
-        recording.start(serving.engine, [generation], ResponseFrames(run, partial(store.end, stored)))
+        writer = ResponseFrames(run, partial(store.end, stored))
+        recording.start(serving.engine, [generation], writer, exchange_of(scope))
         stored.recording = recording
         await recording.begun()
     except LimelightError:

@@ -41,7 +41,7 @@ async def create_response(serving: Serving, store: ResponseStore, request: Reque
     keeps = store.enabled and body.store is not False
     new = new_response(serving.engine, body, items, parent, stored=keeps)
     generation = serving.request(
-        owner,
+        request,
         new.run.response.id,
         new.prepared.prompt,
         new.prepared.sampling,

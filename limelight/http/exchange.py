@@ -1,0 +1,326 @@
+"""The record of one HTTP exchange, and its SERVER span: from the request's arrival to the last byte of its answer.
+
+It is made outside of the framework, so there is one, too, for unknown routes, wrong methods, refused keys and hosts. No
+span is ever made the current one: what belongs below it is told its context.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
+
+from limelight.errors import LimelightError, RequestCancelled, RequestExpired
+from limelight.http.auth import Principal
+from limelight.http.request_id import request_id
+from limelight.http.server_span import method_of, opening_attributes, parent_context, route_of, span_name
+from limelight.http.server_timing import timing_headers
+from limelight.telemetry import conventions as names
+from limelight.telemetry.shield import Shield
+from limelight.telemetry.telemetry import Telemetry
+from limelight.telemetry.timeline import Delivery, Ending, RequestTimeline
+
+UNTRACED = {"untraced": True}
+"""`opt` of a route that would only be noise in traces."""
+GENERATES = {"generates": True}
+"""`opt` of a route whose answers tell how long their parts took."""
+CLIENT_CLOSED_REQUEST = 499
+"""What is counted where the client left before there was a status; nginx's number."""
+
+_KEY = "limelight.exchange"
+
+
+class Exchange:
+    """What is known of one HTTP exchange. Belongs to the event loop.
+
+    Args:
+        scope, receive, send: of the ASGI request, as the server gave them.
+        telemetry: whose tracer makes the span, and whose counters are told of the end.
+        shield: from what the tracer raises.
+        timing_origins: web origins that may read the timings.
+
+    Attributes:
+        arrived_at, first_byte_at, last_byte_at: monotonic seconds; the last two are None until then.
+        status: of the answer, None as long as there is none.
+        delivery: how the client takes the answer.
+        left_at: when the client was found to be gone before its answer was complete.
+        timelines: of the engine's requests behind it, in order; not of those that were refused at once.
+        reached_engine: whether it asked anything of the engine.
+    """
+
+    __slots__ = (
+        "_context",
+        "_ended",
+        "_error",
+        "_error_type",
+        "_links",
+        "_receive",
+        "_scope",
+        "_send",
+        "_shield",
+        "_span",
+        "_telemetry",
+        "_timing_origins",
+        "_unix_offset_ns",
+        "arrived_at",
+        "delivery",
+        "first_byte_at",
+        "last_byte_at",
+        "left_at",
+        "reached_engine",
+        "status",
+        "timelines",
+    )
+
+    def __init__(
+        self,
+        scope: Any,
+        receive: Receive,
+        send: Send,
+        telemetry: Telemetry,
+        shield: Shield,
+        timing_origins: tuple[str, ...] = (),
+    ) -> None:
+        self.arrived_at = time.monotonic()
+        self._unix_offset_ns = time.time_ns() - round(self.arrived_at * 1e9)
+        self._scope: Any = scope
+        self._receive = receive
+        self._send = send
+        self._telemetry = telemetry
+        self._shield = shield
+        self._timing_origins = timing_origins
+        self.first_byte_at: float | None = None
+        self.last_byte_at: float | None = None
+        self.left_at: float | None = None
+        self.status: int | None = None
+        self.delivery = Delivery()
+        self.timelines: list[RequestTimeline] = []
+        self.reached_engine = False
+        self._context: Context | None = None
+        self._span: Span | None = None
+        self._links: list[SpanContext] = []
+        self._error_type: str | None = None
+        self._error: str | None = None  # what the span's status says if it is one of an error
+        self._ended = False
+
+    # ---- the ASGI side
+
+    async def receive(self) -> Any:
+        """The next message from the client."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect" and self.left_at is None:
+            self.left_at = time.monotonic()
+        return message
+
+    async def send(self, message: Any) -> None:
+        """Hand a message to the server, and measure how long it waits for the socket."""
+        if message["type"] != "http.response.body":
+            if message["type"] == "http.response.start":
+                self._answer_begins(message)
+            await self._send(message)
+            return
+        body = message.get("body", b"")
+        began_at = self.delivery.begin()
+        try:
+            await self._send(message)
+        finally:
+            self.delivery.end(began_at, len(body))
+        if not message.get("more_body", False) and not self._ended:
+            self.last_byte_at = time.monotonic()
+            self.end()
+
+    def _answer_begins(self, message: Any) -> None:
+        self.open()
+        self.status = message["status"]
+        self.first_byte_at = time.monotonic()
+        if self._route_has(GENERATES):
+            headers = timing_headers(
+                self.timelines, self.first_byte_at - self.arrived_at, _origin(self._scope), self._timing_origins
+            )
+            message["headers"] = [*message.get("headers", ()), *headers]
+
+    # ---- what handlers tell it
+
+    def open(self) -> Context:
+        """Open the span, if that has not happened, and return the context for what belongs below it.
+
+        The route is known by then, so that samplers see it. A route that gets no span gives its parent's context.
+        """
+        if self._context is None:
+            self._context = parent_context(self._scope["headers"])
+            if not self._route_has(UNTRACED):
+                with self._shield:
+                    self._span = self._new_span(self._context)
+                    self._context = trace.set_span_in_context(self._span, self._context)
+        return self._context
+
+    def _new_span(self, parent: Context) -> Span:
+        scope = self._scope
+        route = route_of(scope)
+        return self._telemetry.tracing.tracer.start_span(
+            span_name(method_of(scope), route),
+            context=parent,
+            kind=SpanKind.SERVER,
+            attributes=opening_attributes(scope, route),
+            links=[Link(linked) for linked in self._links],
+            start_time=self._unix_ns(self.arrived_at),
+        )
+
+    @property
+    def span_context(self) -> SpanContext:
+        """Names the span for links; invalid if there is none."""
+        self.open()
+        return trace.INVALID_SPAN_CONTEXT if self._span is None else self._span.get_span_context()
+
+    def link(self, span_context: SpanContext) -> None:
+        """The span belongs to what happens below another one, too, without being its child."""
+        if not span_context.is_valid:
+            return
+        if self._span is None:
+            self._links.append(span_context)
+        else:
+            with self._shield:
+                self._span.add_link(span_context)
+
+    def attach(self, timeline: RequestTimeline) -> None:
+        """One of the engine's requests is behind this exchange."""
+        self.timelines.append(timeline)
+        timeline.delivery = self.delivery
+
+    def refused(self, code: str | None) -> None:
+        """The answer is an error with this code; the status says how bad it is."""
+        self._error_type = code
+
+    def broke_off(self, error: LimelightError) -> None:
+        """The answer ends with this error after its status line."""
+        self._error_type = error.code or names.ERROR_TYPE_OTHER
+        if not isinstance(error, RequestCancelled):
+            self._error = type(error).__name__
+        elif isinstance(error, RequestExpired):
+            self._set(names.ENDING, Ending.EXPIRED)
+        else:
+            self._set(names.ENDING, Ending.ABORTED)
+
+    # ---- the end
+
+    def failed(self, error: BaseException) -> None:
+        """The application let `error` through."""
+        if self._ended:
+            return
+        if isinstance(error, Exception):
+            self._error_type = self._error_type or type(error).__name__
+            self._error = type(error).__name__
+            self.status = self.status or 500
+        elif self.left_at is None:  # a task that is cancelled serves nobody any more
+            self.left_at = time.monotonic()
+
+    def end(self) -> None:
+        """The last byte is out, or the client is gone. Idempotent."""
+        if self._ended:
+            return
+        self.open()
+        self._ended = True
+        scope, self._scope = self._scope, {}  # holds the body
+        ended_at = self.last_byte_at or self.left_at or time.monotonic()
+        if self.last_byte_at is None and self.left_at is not None:
+            self._error_type = self._error_type or RequestCancelled.code
+            self._set(names.ENDING, Ending.ABORTED)
+        trace_id = None
+        with self._shield:
+            trace_id = self._close_span(scope, ended_at)
+        self._telemetry.http.ended(
+            method=method_of(scope),
+            route=route_of(scope),
+            status=self.status or CLIENT_CLOSED_REQUEST,
+            seconds=ended_at - self.arrived_at,
+            reached_engine=self.reached_engine,
+            delivery=self.delivery,
+            trace_id=trace_id,
+        )
+
+    def _close_span(self, scope: Any, ended_at: float) -> str | None:
+        """The id of its trace, if it is recorded."""
+        span = self._span
+        if span is None:
+            return None
+        if span.is_recording():
+            span.set_attributes(self._closing_attributes(scope))
+            if self._error is not None or (self.status or 0) >= 500:
+                span.set_status(Status(StatusCode.ERROR, self._error))
+        span.end(end_time=self._unix_ns(ended_at))
+        context = span.get_span_context()
+        return trace.format_trace_id(context.trace_id) if context.trace_flags.sampled else None
+
+    def _closing_attributes(self, scope: Any) -> Mapping[str, str | int | float]:
+        delivery = self.delivery
+        attributes: dict[str, str | int | float] = {
+            names.HTTP_REQUEST_ID: request_id(scope),
+            names.HTTP_RESPONSE_BODY_SIZE: delivery.num_bytes,
+            names.DELIVERY_NUM_WRITES: delivery.num_writes,
+            names.DELIVERY_SECONDS: delivery.seconds,
+            names.DELIVERY_LONGEST_SECONDS: delivery.longest_seconds,
+        }
+        if self.status is not None:
+            attributes[names.HTTP_RESPONSE_STATUS_CODE] = self.status
+        if self.first_byte_at is not None:
+            attributes[names.TIME_TO_FIRST_BYTE] = self.first_byte_at - self.arrived_at
+        if isinstance(asker := scope.get("user"), Principal):
+            attributes[names.OWNER] = asker.name
+        if self._error_type is not None:
+            attributes[names.ERROR_TYPE] = self._error_type
+        elif self.status is not None and self.status >= 400:
+            attributes[names.ERROR_TYPE] = str(self.status)
+        return attributes
+
+    def _set(self, name: str, value: str) -> None:
+        if self._span is not None:
+            with self._shield:
+                self._span.set_attribute(name, value)
+
+    def _route_has(self, mark: Mapping[str, bool]) -> bool:
+        handler = self._scope.get("route_handler")
+        return handler is not None and mark.keys() <= handler.opt.keys()
+
+    def _unix_ns(self, at: float) -> int:
+        return round(at * 1e9) + self._unix_offset_ns
+
+
+class ExchangeRecorder:
+    """ASGI middleware: keeps the record of every HTTP exchange, in its scope, and ends it in every case."""
+
+    def __init__(self, app: ASGIApp, telemetry: Telemetry, timing_origins: tuple[str, ...]) -> None:
+        self._app = app
+        self._telemetry = telemetry
+        self._shield = Shield("the tracer")
+        self._timing_origins = timing_origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application."""
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        record = Exchange(scope, receive, send, self._telemetry, self._shield, self._timing_origins)
+        kept: Any = scope
+        kept[_KEY] = record
+        try:
+            await self._app(scope, record.receive, record.send)
+        except BaseException as error:
+            record.failed(error)
+            raise
+        finally:
+            record.end()
+            del kept[_KEY]
+
+
+def exchange_of(scope: Any) -> Exchange:
+    """The record of the exchange in `scope`."""
+    exchange: Exchange = scope[_KEY]
+    return exchange
+
+
+def _origin(scope: Any) -> bytes | None:
+    return next((value for name, value in scope["headers"] if name.lower() == b"origin"), None)

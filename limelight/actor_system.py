@@ -28,7 +28,7 @@ from limelight.actors.step_ledger import StepLedger
 from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
-from limelight.errors import EngineFailed, EngineNotRunning, Overloaded
+from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, Overloaded
 from limelight.generation import MAX_CHOICES, GenerationRequest
 from limelight.models.constraints.compiling import ConstraintCompiler
 from limelight.models.loaded_model import LoadedModel
@@ -197,6 +197,10 @@ class ActorSystem:
     def prompt_progress(self, request_id: str) -> PromptProgress | None:
         """How far the prompt of a request is; None if the scheduler does not have it."""
         return None if self._parts is None else self._parts.planner.prompt_progress(request_id)
+
+    def abort(self, request_id: str, reason: LimelightError) -> bool:
+        """End a live request, and let its readers meet `reason`; returns whether there was one."""
+        return self._parts is not None and self._parts.live.abort(request_id, reason)
 
     def statistics(self) -> EngineStatistics:
         """Counts of requests, seats, pages and steps.

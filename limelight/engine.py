@@ -18,7 +18,14 @@ from limelight.actor_system import EngineState as EngineState
 from limelight.admission import check_ids
 from limelight.config import EngineConfig, EngineOptions
 from limelight.embeddings import Embedding, EmbeddingSettings
-from limelight.errors import ConfigError, EngineFailed, EngineNotRunning, LimelightError, UnsupportedField
+from limelight.errors import (
+    ConfigError,
+    EngineFailed,
+    EngineNotRunning,
+    LimelightError,
+    RequestCancelled,
+    UnsupportedField,
+)
 from limelight.generation import (
     ChatPrompt,
     Generation,
@@ -34,8 +41,10 @@ from limelight.progress import Report as Report
 from limelight.stream import Stream
 from limelight.telemetry.counters import EngineCounters
 from limelight.telemetry.genai_metrics import GenAIMetrics
+from limelight.telemetry.live_view import LiveView
 from limelight.telemetry.prometheus.collector import EngineCollector, register, unregister
 from limelight.telemetry.prometheus.snapshot import Snapshot
+from limelight.telemetry.request_view import RequestView
 from limelight.telemetry.statistics import EngineStatistics, LoadedAdapter
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.tracing import Tracing
@@ -94,6 +103,7 @@ class Engine:
         self._collector = EngineCollector(self._snapshot, vllm_metrics=self.config.vllm_metrics)
         self._known_model_name = self.config.served_model_name or self.config.model or "default"
         self._system = ActorSystem(self.config, self._load_model, self.telemetry)
+        self._live_view = LiveView(self.telemetry, self._system.prompt_progress)
 
     # ---- life
 
@@ -206,6 +216,28 @@ class Engine:
             EngineNotRunning, EngineFailed: as `model`.
         """
         return self._system.statistics()
+
+    # ---- requests from outside
+
+    def requests(self, recent: int = 0) -> tuple[RequestView, ...]:
+        """The live requests, oldest first, and then the last `recent` ones that have ended, newest first.
+
+        In every state of the engine; the last `EngineConfig.recent_requests` are remembered, refused ones included.
+        """
+        return (*self._live_view.live(), *self._live_view.recent(recent))
+
+    def request_view(self, request_id: str) -> RequestView | None:
+        """A live request, or one that is remembered; None: there is none with this id."""
+        timeline = self._live_view.find(request_id)
+        return None if timeline is None else self._live_view.of(timeline)
+
+    def abort(self, request_id: str, reason: LimelightError | None = None) -> bool:
+        """End a live request, whoever reads it; its readers meet `reason` (`RequestCancelled` unless given).
+
+        Returns:
+            whether there was one. It has left `requests()` with the loop's next turns.
+        """
+        return self._system.abort(request_id, reason or RequestCancelled(f"request {request_id} was aborted"))
 
     async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids of a prompt, a conversation rendered by the model's template; any length, and nothing is generated.

@@ -82,7 +82,7 @@ class RunningParts:
             num_cached_pages=planner.num_cached_pages,
             num_preemptions=planner.num_preemptions,
             num_steps=self.ledger.num_steps,
-            step_seconds=self.ledger.step_seconds,
+            step_seconds=self.telemetry.step_seconds,
             prefix_queries_tokens=planner.prefix_queries_tokens,
             prefix_hits_tokens=planner.prefix_hits_tokens,
             num_draft_tokens=planner.num_draft_tokens,

@@ -56,6 +56,14 @@ class LiveRequests:
         # An empty context: the task must not keep the caller's context variables (spans, sessions) alive.
         contextvars.Context().run(self._group.start_soon, self._run, actor)
 
+    def abort(self, request_id: str, reason: LimelightError) -> bool:
+        """End a request and tell its subscribers; returns whether it was still running."""
+        actor = self._actors.get(request_id)
+        if actor is None or actor.log.ended:
+            return False
+        actor.fail(reason)
+        return True
+
     def fail_all(self, error: LimelightError) -> None:
         """Tell every subscriber of every request at once."""
         for actor in list(self._actors.values()):

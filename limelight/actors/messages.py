@@ -141,6 +141,7 @@ class StepFailed(msgspec.Struct, frozen=True):
 
     number: int
     error: Exception
+    times: StepTimes
 
 
 class ConstraintFailed(msgspec.Struct, frozen=True):

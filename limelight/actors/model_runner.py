@@ -149,7 +149,7 @@ class ModelRunner:
         except EngineFailed as error:
             post(self._loop, self.inbox.sender.tell, DeviceLost(error))
         except Exception as error:  # noqa: BLE001 - where a step runs
-            post(self._loop, self._scheduler.tell, StepFailed(number, error))
+            post(self._loop, self._scheduler.tell, StepFailed(number, error, StepTimes(*submission, time.monotonic())))
         except BaseException as error:  # noqa: BLE001 - the thread must not vanish silently
             post(self._loop, self.inbox.sender.tell, DeviceLost(error))
         else:

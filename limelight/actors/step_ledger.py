@@ -20,8 +20,7 @@ class StepLedger:
     """An `Observer` of the planner, told of results by the scheduler actor.
 
     Attributes:
-        num_steps: that are through.
-        step_seconds: during which at least one step was on the runner's threads.
+        num_steps: that are through, failed ones included.
     """
 
     def __init__(self, telemetry: Telemetry, stall_seconds: float) -> None:
@@ -31,7 +30,6 @@ class StepLedger:
         self._last_ended_at = 0.0
         self._number = 0  # of the step that is being planned, or was planned last
         self.num_steps = 0
-        self.step_seconds = 0.0
 
     # ---- from the planner
 
@@ -41,7 +39,6 @@ class StepLedger:
         if timeline is None:
             return
         now = time.monotonic()
-        timeline.pages_counted_at = now
         if timeline.scheduled_at is None:
             timeline.scheduled_at = now
         else:
@@ -53,18 +50,22 @@ class StepLedger:
         if timeline is None:
             return
         now = time.monotonic()
-        timeline.page_seconds += len(sequence.pages) * (now - timeline.pages_counted_at)
-        timeline.pages_counted_at = 0.0
+        timeline.holds(0, now)
         if timeline.ended_at is None:
             timeline.interrupted(InterruptionKind.PREEMPTED, now, self._number)
 
     def planned(self, number: int, chunks: list[PlannedChunk]) -> None:
         """See `Observer`."""
-        self._planned_at[number] = time.monotonic()
+        self._planned_at[number] = now = time.monotonic()
         self._number = number + 1
         for chunk in chunks:
             timeline = chunk.sequence.timeline
-            if timeline is not None and timeline.first_token_at is None:
+            if timeline is None:
+                continue
+            num_pages = len(chunk.sequence.pages)
+            if num_pages != timeline.num_pages:
+                timeline.holds(num_pages, now)
+            if timeline.first_token_at is None:
                 timeline.cached_tokens = chunk.sequence.cached_tokens
 
     def ended(self, sequence: Sequence) -> None:
@@ -75,26 +76,15 @@ class StepLedger:
     # ---- from the scheduler
 
     def completed(self, number: int, chunks: list[PlannedChunk], times: StepTimes) -> None:
-        """A step is through; its results have not been applied yet, so `chunks` still hold their pages."""
+        """A step is through; `chunks` are all of it, those of sequences that have ended meanwhile included."""
         planned_at = self._planned_at.pop(number)
-        ended_at = times.ended_at
-        busy_seconds = ended_at - max(times.started_at, self._last_ended_at)
-        self._last_ended_at = ended_at
-        self.num_steps += 1
-        self.step_seconds += busy_seconds
-        num_tokens = sum([chunk.num_tokens for chunk in chunks])
-        per_token = busy_seconds / num_tokens
+        busy_seconds = self._share(chunks, times)
         for chunk in chunks:
-            sequence = chunk.sequence
-            timeline = sequence.timeline
-            if timeline is None:
+            timeline = chunk.sequence.timeline
+            if timeline is None or chunk.drafts:
                 continue
-            timeline.step_seconds += per_token * chunk.num_tokens
-            if sequence.seat is not None:
-                timeline.page_seconds += len(sequence.pages) * (ended_at - timeline.pages_counted_at)
-                timeline.pages_counted_at = ended_at
-            if not chunk.drafts and (chunk.num_tokens > 1 or timeline.first_token_at is None):
-                timeline.computed(PrefillChunk(number, planned_at, ended_at, chunk.start, chunk.num_tokens))
+            if chunk.num_tokens > 1 or timeline.first_token_at is None:
+                timeline.computed(PrefillChunk(number, planned_at, times.ended_at, chunk.start, chunk.num_tokens))
         self._telemetry.step_ended(
             StepRecord(
                 number=number,
@@ -102,17 +92,33 @@ class StepLedger:
                 started_at=times.started_at,
                 submitted_at=times.submitted_at,
                 masked_at=times.masked_at,
-                ended_at=ended_at,
+                ended_at=times.ended_at,
                 busy_seconds=busy_seconds,
                 num_chunks=len(chunks),
-                num_tokens=num_tokens,
+                num_tokens=sum([chunk.num_tokens for chunk in chunks]),
             ),
             chunks,
         )
 
-    def failed(self, number: int) -> None:
-        """A step is through and gave nothing."""
-        self._planned_at.pop(number, None)
+    def failed(self, number: int, chunks: list[PlannedChunk], times: StepTimes) -> None:
+        """A step is through and gave nothing; it took its time all the same."""
+        del self._planned_at[number]
+        self._share(chunks, times)
+
+    def _share(self, chunks: list[PlannedChunk], times: StepTimes) -> float:
+        """Split the time of a step among its chunks, by their tokens; returns it.
+
+        What overlaps the step before has been counted there.
+        """
+        busy_seconds = times.ended_at - max(times.started_at, self._last_ended_at)
+        self._last_ended_at = times.ended_at
+        self.num_steps += 1
+        self._telemetry.step_seconds += busy_seconds
+        per_token = busy_seconds / sum([chunk.num_tokens for chunk in chunks])
+        for chunk in chunks:
+            if chunk.sequence.timeline is not None:
+                chunk.sequence.timeline.step_seconds += per_token * chunk.num_tokens
+        return busy_seconds
 
     def drew(self, number: int, progresses: Iterable[Progress]) -> None:
         """The results of step `number` have been applied."""

@@ -28,7 +28,7 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
         num_running, num_waiting: sequences with and without a seat.
         num_free_pages: pages that no sequence holds, cached ones included.
         num_cached_pages: pages in the prefix cache, held or not.
-        num_steps, step_seconds: steps that are through, and the time they took on the runner's threads.
+        num_steps, step_seconds: steps that are through, failed ones included, and their time on the runner's threads.
         prefix_queries_tokens, prefix_hits_tokens: prompt tokens that have run, and those that came from the cache.
         adapters: the LoRA adapters that requests can name.
         num_draft_tokens, num_accepted_tokens: tokens guessed by prompt lookup, and those that turned out right.

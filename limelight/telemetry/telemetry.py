@@ -33,6 +33,8 @@ class Telemetry:
         genai_metrics: the histograms of the GenAI conventions.
         live: timelines of the requests that have begun and not ended, by id.
         recent: those that have ended, oldest first, refused ones included.
+        num_ended: all of them.
+        step_seconds: during which at least one step was on the runner's threads, failed ones included.
     """
 
     def __init__(
@@ -45,10 +47,13 @@ class Telemetry:
         self.genai_metrics = genai_metrics
         self.live: dict[str, RequestTimeline] = {}
         self.recent: deque[RequestTimeline] = deque(maxlen=config.recent_requests)
+        self.num_ended = 0
+        self.step_seconds = 0.0
 
     def begin(self, request: GenerationRequest, model: str) -> RequestTimeline:
         """A request has come; it has not been admitted yet. `end` follows in every case."""
         timeline = RequestTimeline(request, model, time.monotonic())
+        timeline.steps_before = self.step_seconds
         self.tracing.begin(timeline, request)
         return timeline
 
@@ -67,11 +72,13 @@ class Telemetry:
             output: gives what it has made, one delta per choice, for those who ask for content in their traces.
         """
         timeline.ended_at = time.monotonic()
+        timeline.steps_after = self.step_seconds
         timeline.error = error
         timeline.ending = ending(error, admitted=timeline.admitted_at is not None)
         if timeline.admitted_at is not None:
             del self.live[timeline.request_id]
         self.recent.append(timeline)
+        self.num_ended += 1
         model = self.counters.model_label(timeline)
         self.counters.request_ended(timeline, model, recorded_trace_id(timeline.span))
         self.genai_metrics.request_ended(timeline, model)

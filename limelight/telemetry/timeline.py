@@ -98,8 +98,8 @@ class ChoiceTimeline:
         num_chunks: all of them.
         interruptions: at most `MAX_INTERRUPTIONS`; the counts below are complete.
         step_seconds: its share of the time that steps took; those of a step's chunks sum to the step's time.
-        page_seconds: integral over time of the KV pages in its page table, shared ones counted by each holder.
-        pages_counted_at: until when; 0.0 while it holds none.
+        num_pages: KV pages in its page table, shared ones counted by each holder.
+        page_seconds: integral of that over time, until `pages_counted_at`.
         finish_reason: as the scheduler saw it; a stop string is found later.
     """
 
@@ -116,6 +116,7 @@ class ChoiceTimeline:
     num_preemptions: int = 0
     num_stalls: int = 0
     step_seconds: float = 0.0
+    num_pages: int = 0
     page_seconds: float = 0.0
     pages_counted_at: float = 0.0
     finish_reason: FinishReason | None = None
@@ -128,6 +129,16 @@ class ChoiceTimeline:
         else:
             last = self.chunks[-1]
             self.chunks[-1] = last._replace(done_at=chunk.done_at, num_tokens=last.num_tokens + chunk.num_tokens)
+
+    def holds(self, num_pages: int, at: float) -> None:
+        """From `at` on its page table has `num_pages` entries."""
+        self.page_seconds += self.num_pages * (at - self.pages_counted_at)
+        self.pages_counted_at = at
+        self.num_pages = num_pages
+
+    def page_seconds_at(self, at: float) -> float:
+        """`page_seconds` as of `at`."""
+        return self.page_seconds + self.num_pages * max(at - self.pages_counted_at, 0.0)
 
     def interrupted(self, kind: InterruptionKind, at: float, step: int, seconds: float = 0.0) -> None:
         """Something came between two tokens."""
@@ -193,6 +204,7 @@ class RequestTimeline:
         http_request_id: `x-request-id` of the HTTP request behind it.
         ended_at, ending, error: the end; `error` is None for a completed one.
         finish_reasons: of its choices, when it has completed.
+        steps_before, steps_after: seconds of all the engine's steps until it came, and until it had ended.
         span: its OpenTelemetry span; after the end only what leads to it.
         span_ids: hexadecimal span ids of those made of this timeline, by `SpanRecord.key`.
         parent_span_id: of the span above them, if there is one.
@@ -227,6 +239,8 @@ class RequestTimeline:
         "sampling",
         "span",
         "span_ids",
+        "steps_after",
+        "steps_before",
         "submitted_at",
         "unix_offset_ns",
     )
@@ -259,6 +273,8 @@ class RequestTimeline:
         self.ending: Ending | None = None
         self.error: LimelightError | None = None
         self.finish_reasons: tuple[FinishReason, ...] = ()
+        self.steps_before = 0.0
+        self.steps_after = 0.0
         self.span: Any = None
         self.span_ids: dict[str, str] = {}
         self.parent_span_id: str | None = None

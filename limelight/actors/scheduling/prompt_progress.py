@@ -30,9 +30,14 @@ def prompt_progress(
 ) -> PromptProgress:
     """The progress of the request with these choices, which share a prompt; the first one computes it."""
     first = max(choices, key=lambda sequence: sequence.num_computed_tokens)
-    under_way = sum(
-        chunk.num_tokens for step in in_flight for chunk in step.chunks if chunk.sequence is first and not chunk.stale
-    )
+    under_way = 0
+    if first.num_computed_tokens:  # many who ask wait: they need not look through the steps
+        under_way = sum(
+            chunk.num_tokens
+            for step in in_flight
+            for chunk in step.chunks
+            if chunk.sequence is first and not chunk.stale
+        )
     num_tokens = first.num_prompt_tokens
     return PromptProgress(
         queue_position=0 if first.was_scheduled else positions.get(first.request_id, 0),

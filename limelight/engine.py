@@ -73,6 +73,9 @@ class Engine:
             unless given, so that two engines get along.
         options: any other field of `EngineConfig`.
 
+    Attributes:
+        live_view: its requests, one by one.
+
     Raises:
         ConfigError: a value is out of range.
     """
@@ -103,7 +106,7 @@ class Engine:
         self._collector = EngineCollector(self._snapshot, vllm_metrics=self.config.vllm_metrics)
         self._known_model_name = self.config.served_model_name or self.config.model or "default"
         self._system = ActorSystem(self.config, self._load_model, self.telemetry)
-        self._live_view = LiveView(self.telemetry, self._system.prompt_progress)
+        self.live_view = LiveView(self.telemetry, self._system.prompt_progress)
 
     # ---- life
 
@@ -224,18 +227,18 @@ class Engine:
 
         In every state of the engine; the last `EngineConfig.recent_requests` are remembered, refused ones included.
         """
-        return (*self._live_view.live(), *self._live_view.recent(recent))
+        return (*self.live_view.live(), *self.live_view.recent(recent))
 
     def request_view(self, request_id: str) -> RequestView | None:
         """A live request, or one that is remembered; None: there is none with this id."""
-        timeline = self._live_view.find(request_id)
-        return None if timeline is None else self._live_view.of(timeline)
+        timeline = self.live_view.find(request_id)
+        return None if timeline is None else self.live_view.of(timeline)
 
     def abort(self, request_id: str, reason: LimelightError | None = None) -> bool:
         """End a live request, whoever reads it; its readers meet `reason` (`RequestCancelled` unless given).
 
         Returns:
-            whether there was one. It has left `requests()` with the loop's next turns.
+            whether there was one. Seats and pages come back with the loop's next turns.
         """
         return self._system.abort(request_id, reason or RequestCancelled(f"request {request_id} was aborted"))
 

@@ -116,6 +116,14 @@ class ResponseNotFound(LimelightError):
     type = "invalid_request_error"
 
 
+class RequestNotFound(LimelightError):
+    """No request with this id is live or remembered; for those who may only end their own, nor is anybody else's."""
+
+    status = 404
+    code = "request_not_found"
+    type = "invalid_request_error"
+
+
 class PayloadTooLarge(LimelightError):
     """The request body is over the limit."""
 

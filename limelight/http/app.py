@@ -18,6 +18,7 @@ from limelight.http.embeddings import embeddings_route
 from limelight.http.errors import exception_handlers
 from limelight.http.exchange import ExchangeRecorder
 from limelight.http.health import health_routes
+from limelight.http.live.routes import live_routes
 from limelight.http.metrics import metrics_route
 from limelight.http.model_list import model_routes
 from limelight.http.openapi.routes import documentation_routes
@@ -87,6 +88,7 @@ def _routers(serving: Serving) -> list[Router]:
                 capabilities_route(serving),
                 *token_routes(serving),
                 *adapter_routes(serving),
+                *live_routes(serving),
                 *health_routes(serving),
                 metrics_route(serving),
                 *documentation_routes(),

@@ -17,6 +17,8 @@ from limelight.quoting import quoted
 INFER, OBSERVE, ADMIN = "infer", "observe", "admin"
 PUBLIC = {"public": True}
 """`opt` of a route that answers without a key."""
+NEEDS_OBSERVE = {"scope": OBSERVE}
+"""`opt` of a route that shows what the server does, also for others."""
 NEEDS_ADMIN = {"scope": ADMIN}
 """`opt` of a route that changes what is served."""
 

@@ -1,6 +1,7 @@
 """The spans of one request as OTLP in JSON: an `ExportTraceServiceRequest` that any collector or viewer takes.
 
-Ids are hexadecimal and times are strings of Unix nanoseconds, as the OTLP specification has it for JSON.
+Ids are hexadecimal and times are strings of Unix nanoseconds, as the OTLP specification has it for JSON. Errors are told
+by their codes: whoever may observe gets this, and a message may quote the request.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ from opentelemetry import trace
 
 from limelight import __version__
 from limelight.telemetry import conventions as names
-from limelight.telemetry.request_attributes import Attributes, AttributeValue
+from limelight.telemetry.request_attributes import Attributes, AttributeValue, error_type
 from limelight.telemetry.span_tree import REQUEST, SpanEvent, SpanRecord, spans_of
 from limelight.telemetry.timeline import RequestTimeline
 
@@ -75,7 +76,7 @@ def _span(record: SpanRecord, timeline: RequestTimeline, ids: _Ids) -> dict[str,
         "endTimeUnixNano": str(timeline.unix_ns(record.end)),
         "attributes": _attributes(record.attributes),
         "events": [_event(event, timeline) for event in record.events],
-        "status": {} if record.error is None else {"code": STATUS_ERROR, "message": record.error},
+        "status": {} if record.error is None else {"code": STATUS_ERROR, "message": error_type(timeline)},
     }
 
 

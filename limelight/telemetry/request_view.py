@@ -97,7 +97,8 @@ def request_view(timeline: RequestTimeline, standing: Standing | None, now: floa
     choices = timeline.choices
     ended_at = timeline.ended_at
     phase = timeline.phase
-    until = now if ended_at is None else ended_at
+    if ended_at is None:
+        timeline.count_pages(now)
     step_seconds = sum([choice.step_seconds for choice in choices])
     return RequestView(
         request_id=timeline.request_id,
@@ -115,7 +116,7 @@ def request_view(timeline: RequestTimeline, standing: Standing | None, now: floa
         cached_tokens=timeline.cached_tokens,
         output_tokens=timeline.output_tokens if ended_at is not None else sum([c.num_tokens for c in choices]),
         pages=sum([choice.num_pages for choice in choices]) if ended_at is None else 0,
-        page_seconds=sum([choice.page_seconds_at(until) for choice in choices]),
+        page_seconds=sum([choice.page_seconds for choice in choices]),
         step_seconds=step_seconds,
         step_share=_share(
             step_seconds, (steps_now if ended_at is None else timeline.steps_after) - timeline.steps_before

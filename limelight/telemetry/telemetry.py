@@ -72,6 +72,7 @@ class Telemetry:
             output: gives what it has made, one delta per choice, for those who ask for content in their traces.
         """
         timeline.ended_at = time.monotonic()
+        timeline.count_pages(timeline.ended_at)
         timeline.steps_after = self.step_seconds
         timeline.error = error
         timeline.ending = ending(error, admitted=timeline.admitted_at is not None)

@@ -136,10 +136,6 @@ class ChoiceTimeline:
         self.pages_counted_at = at
         self.num_pages = num_pages
 
-    def page_seconds_at(self, at: float) -> float:
-        """`page_seconds` as of `at`."""
-        return self.page_seconds + self.num_pages * max(at - self.pages_counted_at, 0.0)
-
     def interrupted(self, kind: InterruptionKind, at: float, step: int, seconds: float = 0.0) -> None:
         """Something came between two tokens."""
         self.num_preemptions += kind is InterruptionKind.PREEMPTED
@@ -283,6 +279,11 @@ class RequestTimeline:
         """The scheduler is told of all choices."""
         self.submitted_at = at
         self.choices = [ChoiceTimeline(index) for index in range(self.num_choices)]
+
+    def count_pages(self, at: float) -> None:
+        """Bring `page_seconds` of its choices up to `at`."""
+        for choice in self.choices:
+            choice.holds(choice.num_pages, at)
 
     def unix_ns(self, at: float) -> int:
         """Unix nanoseconds of a monotonic time."""

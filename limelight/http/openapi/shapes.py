@@ -8,6 +8,7 @@ import msgspec
 from limelight.http.capabilities import Capabilities
 from limelight.http.errors import ErrorBody
 from limelight.http.health import Health, Load, Version
+from limelight.http.live.objects import RequestDetail, RequestList
 from limelight.http.model_list import ModelList, ModelObject
 from limelight.http.protocol.adapters import LoadAdapter, UnloadAdapter
 from limelight.http.protocol.anthropic.answer import (
@@ -115,6 +116,23 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
     ),
     ("DELETE", "/v1/streams/{stream_id:str}"): Shape(
         summary="Abort a recorded stream that runs, or forget one that has ended", status=204
+    ),
+    ("GET", "/v1/requests"): Shape(
+        summary="The requests that are running, and the last ones that have ended: numbers, never content",
+        answer=RequestList,
+        parameters={"recent": int},
+    ),
+    ("GET", "/v1/requests/events"): Shape(
+        summary="The last minutes, then a snapshot a second and each request that ends",
+        event=dict[str, Any],
+        media_type=EVENTS,
+    ),
+    ("GET", "/v1/requests/{request_id:str}"): Shape(summary="Where the time of one request went", answer=RequestDetail),
+    ("GET", "/v1/requests/{request_id:str}/trace"): Shape(
+        summary="The spans of one request as OTLP in JSON, to download", answer=dict[str, Any]
+    ),
+    ("DELETE", "/v1/requests/{request_id:str}"): Shape(
+        summary="Abort a request of one's own, or with an admin key any", status=204
     ),
     ("POST", "/tokenize"): Shape(
         summary="Token ids of a text or of a conversation", body=TokenizeRequest, answer=Tokenized

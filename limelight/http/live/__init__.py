@@ -1,0 +1,1 @@
+"""The requests of a server, seen from outside while they run."""

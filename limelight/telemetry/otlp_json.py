@@ -1,7 +1,7 @@
 """The spans of one request as OTLP in JSON: an `ExportTraceServiceRequest` that any collector or viewer takes.
 
-Ids are hexadecimal and times are strings of Unix nanoseconds, as the OTLP specification has it for JSON. Errors are told
-by their codes: whoever may observe gets this, and a message may quote the request.
+Ids are hexadecimal and times are strings of Unix nanoseconds, as the OTLP specification has it for JSON. Errors are
+told by their codes: whoever may observe gets this, and a message may quote the request.
 """
 
 import hashlib

@@ -13,7 +13,7 @@ from limelight.actors.scheduling.planner import Progress
 from limelight.actors.scheduling.sequence import Sequence
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.telemetry import Telemetry
-from limelight.telemetry.timeline import InterruptionKind, PrefillChunk
+from limelight.telemetry.timeline import ChoiceTimeline, InterruptionKind, PrefillChunk
 
 
 class StepLedger:
@@ -131,9 +131,8 @@ class StepLedger:
             if timeline is None:
                 continue
             num_tokens = len(progress.token_ids)
-            if progress.num_drafts:
-                counters.accepted_drafts[progress.num_accepted] += 1
-            timeline.finish_reason = progress.finish_reason
+            if progress.num_drafts or progress.finish_reason is not None:
+                self._note(progress, timeline, now)
             if not num_tokens:
                 continue
             last = timeline.last_token_at
@@ -153,3 +152,11 @@ class StepLedger:
                 timeline.interrupted(InterruptionKind.STALL, now, number, seconds)
         if num_gaps:
             observe(gap, num_gaps)
+
+    def _note(self, progress: Progress, timeline: ChoiceTimeline, now: float) -> None:
+        """What few results have: guesses, and an end."""
+        if progress.num_drafts:
+            self._telemetry.counters.accepted_drafts[progress.num_accepted] += 1
+        if progress.finish_reason is not None:
+            timeline.finish_reason = progress.finish_reason
+            timeline.ended_at = now  # the planner ended it a little earlier, before its last token counted

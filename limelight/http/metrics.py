@@ -12,6 +12,7 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
 
 from limelight.http.auth import OBSERVE
+from limelight.http.exchange import UNTRACED
 from limelight.http.serving import Serving
 
 OPENMETRICS = "application/openmetrics-text"
@@ -23,7 +24,7 @@ _FAST = 1  # of gzip's levels: text like this shrinks to a tenth at any of them
 def metrics_route(serving: Serving) -> HTTPRouteHandler:
     """The route; it shows what the engine's registry has, the host's own metrics included if the host gave it one."""
 
-    @get("/metrics", opt={"scope": OBSERVE})
+    @get("/metrics", opt={"scope": OBSERVE, **UNTRACED})
     async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
         """Prometheus metrics."""
         accepted = request.headers.get("accept", "")

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from limelight.cli.option_groups import MODEL_HELP, adapter_options, engine_options
+from limelight.cli.telemetry_options import export_options
 
 DESCRIPTION = """\
 Answer a file of requests without a server: the engine runs in this process, and every field means what it means
@@ -51,3 +52,4 @@ def batch_command(commands: Any, formatter: type[argparse.HelpFormatter]) -> Non
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
     engine_options(parser)
     adapter_options(parser)
+    export_options(parser)

@@ -22,10 +22,12 @@ class LoadingProgress:
 
     Args:
         clock: seconds, for speeds in plain lines.
+        tell: where plain lines go.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, tell: Callable[[str], None] = say) -> None:
         self._clock = clock
+        self._tell = tell
         self._stage: str | None = None
         self._bar: tqdm | None = None
         self._lines: _ByteLines | None = None
@@ -37,7 +39,7 @@ class LoadingProgress:
         if isinstance(stage, Note):
             self.close()
             self._stage = None
-            say(stage)
+            self._tell(stage)
             return
         if stage != self._stage:
             self.close()
@@ -45,9 +47,9 @@ class LoadingProgress:
             if sys.stderr.isatty():
                 self._bar = _bar(stage, fraction)
             elif isinstance(fraction, BytesDone):
-                self._lines = _ByteLines(stage, fraction, self._clock)
+                self._lines = _ByteLines(stage, fraction, self._clock, self._tell)
             else:
-                say(stage)
+                self._tell(stage)
         if self._bar is not None and fraction is not None:
             done = fraction.done_bytes if isinstance(fraction, BytesDone) else fraction
             self._bar.update(done - self._bar.n)
@@ -64,13 +66,14 @@ class LoadingProgress:
 class _ByteLines:
     """Sparse lines about one download."""
 
-    def __init__(self, stage: str, first: BytesDone, clock: Callable[[], float]) -> None:
+    def __init__(self, stage: str, first: BytesDone, clock: Callable[[], float], tell: Callable[[str], None]) -> None:
         self._stage = stage
         self._clock = clock
+        self._tell = tell
         self._started_at = self._said_at = clock()
         self._said = float(first)
         rest = f", {_size(first.found_bytes)} of them here already" if first.found_bytes else ""
-        say(f"{stage}: {_size(first.total_bytes)}{rest}")
+        tell(f"{stage}: {_size(first.total_bytes)}{rest}")
 
     def show(self, done: BytesDone) -> None:
         """Says how far it is, if that is worth a line by now."""
@@ -79,7 +82,7 @@ class _ByteLines:
             self._said_at, self._said = now, float(done)
             speed = max((done.done_bytes - done.found_bytes) / (now - self._started_at), 1.0)
             left = tqdm.format_interval((done.total_bytes - done.done_bytes) / speed)
-            say(f"{self._stage}: {done:.0%} of {_size(done.total_bytes)}, {_size(speed)}/s, {left} left")
+            self._tell(f"{self._stage}: {done:.0%} of {_size(done.total_bytes)}, {_size(speed)}/s, {left} left")
 
 
 def _bar(stage: str, fraction: float | None) -> tqdm:

@@ -20,6 +20,7 @@ from limelight.cli.option_groups import (
 )
 from limelight.cli.response_options import response_options
 from limelight.cli.settings import device, memory_bytes
+from limelight.cli.telemetry_options import export_options, log_options
 from limelight.cli.unknown_options import complaint
 from limelight.config import CPU_KERNELS, DTYPES, MODEL_IMPLS, QUANTIZATIONS
 
@@ -283,7 +284,8 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         metavar="SECONDS",
         help="how long a connection without a request is kept: longer than clients and proxies keep theirs for reuse",
     )
-    life.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
+    export_options(parser)
+    log_options(parser)
 
 
 def _chat_command(commands: Any) -> None:

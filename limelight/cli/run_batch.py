@@ -1,6 +1,7 @@
 """`limelight run-batch`: a file of requests in, a file of answers out, going on where an earlier run stopped."""
 
 import argparse
+import os
 from pathlib import Path
 
 from limelight.batch.input_file import Remaining, check_input, unanswered_lines
@@ -10,6 +11,7 @@ from limelight.cli.batch_progress import BatchProgress
 from limelight.cli.event_loop import run
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.settings import engine_config
+from limelight.cli.telemetry import ExportSettings, content_warning, export_settings, exporting, observed_engine
 from limelight.cli.terminal import interruptible_by_the_system, say
 from limelight.engine import Engine, ModelLoader
 from limelight.errors import ConfigError
@@ -26,6 +28,7 @@ def run_batch(options: argparse.Namespace, loader: ModelLoader | None) -> int:
         LimelightError: the model cannot be loaded, or the engine failed.
     """
     engine_config(options)  # a wrong value is told before a large file is read
+    exports = export_settings(options.otlp_endpoint, os.environ)
     source = _input_path(options)
     target = _output_path(options, source)
     with OutputFile(target) as output:
@@ -40,19 +43,30 @@ def run_batch(options: argparse.Namespace, loader: ModelLoader | None) -> int:
             return 0
         if num_before:
             say(f"going on: {num_before} of {remaining.num_lines} lines are answered in {target}")
-        return run(_answer_all(options, loader, source, output, remaining.num_lines, num_before))
+        return run(_observed(options, loader, source, output, remaining.num_lines, num_before, exports))
 
 
-async def _answer_all(
+async def _observed(
     options: argparse.Namespace,
     loader: ModelLoader | None,
     source: Path,
     output: OutputFile,
     num_lines: int,
     num_before: int,
+    exports: ExportSettings | None,
 ) -> int:
-    loading = LoadingProgress()
-    engine = Engine(engine_config(options), loader=loader, report=loading)
+    """Answer, with traces and metrics exported if they are to be."""
+    if options.trace_content:
+        say(content_warning(exports))
+    async with exporting(exports, say) as exporter:
+        loading = LoadingProgress()
+        engine = observed_engine(engine_config(options), loader, loading, exporter)
+        return await _answer_all(engine, loading, source, output, num_lines, num_before)
+
+
+async def _answer_all(
+    engine: Engine, loading: LoadingProgress, source: Path, output: OutputFile, num_lines: int, num_before: int
+) -> int:
     with interruptible_by_the_system():
         try:
             await engine.start()

@@ -1,10 +1,10 @@
 """The server process: options, socket, start-up lines. The engine and the HTTP server share one event loop."""
 
 import argparse
-import asyncio
 import contextlib
 import gc
 import logging
+import os
 import socket
 import ssl
 import sys
@@ -16,7 +16,9 @@ import msgspec
 
 from limelight.cli.event_loop import run
 from limelight.cli.loading_progress import LoadingProgress
+from limelight.cli.log_format import configure_logging
 from limelight.cli.settings import allowed_hosts, api_keys, engine_config, is_loopback
+from limelight.cli.telemetry import ExportSettings, Tell, content_warning, export_settings, exporting, observed_engine
 from limelight.cli.terminal import as_options, interruptible_by_the_system, say
 from limelight.config import EngineConfig
 from limelight.engine import Engine, ModelLoader
@@ -24,7 +26,10 @@ from limelight.errors import ConfigError, LimelightError
 from limelight.http.settings import HttpSettings
 
 if TYPE_CHECKING:
+    from limelight.cli.exporting import Exporting
     from limelight.cli.server import Server
+
+logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
 """Connections that the kernel holds while the loop is busy."""
@@ -44,12 +49,14 @@ def serve(options: argparse.Namespace, loader: ModelLoader | None) -> int:
     """
     config = engine_config(options)
     settings = http_settings(options)
+    exports = export_settings(options.otlp_endpoint, os.environ)
     _check_certificate(options.ssl_certfile, options.ssl_keyfile)
-    _configure_logging(options.log_level)
+    configure_logging(options.log_level, options.log_format)
+    tell = say if options.log_format == "text" else _log
     with contextlib.closing(bind(options.host, options.port)) as listener:
         if not is_loopback(options.host) and not settings.api_keys:
-            say(f"warning: other machines can reach {options.host}, and without --api-key anybody may use the model")
-        return run(_serve(config, loader, settings, listener, options))
+            tell(f"warning: other machines can reach {options.host}, and without --api-key anybody may use the model")
+        return run(_observed(config, loader, settings, listener, options, exports, tell))
 
 
 def http_settings(options: argparse.Namespace) -> HttpSettings:
@@ -101,23 +108,41 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+async def _observed(
+    config: EngineConfig,
+    loader: ModelLoader | None,
+    settings: HttpSettings,
+    listener: socket.socket,
+    options: argparse.Namespace,
+    exports: ExportSettings | None,
+    tell: Tell,
+) -> int:
+    """Serve, with traces and metrics exported if they are to be."""
+    if options.trace_content:
+        tell(content_warning(exports))
+    async with exporting(exports, tell) as exporter:
+        return await _serve(config, loader, settings, listener, options, exporter, tell)
+
+
 async def _serve(
     config: EngineConfig,
     loader: ModelLoader | None,
     settings: HttpSettings,
     listener: socket.socket,
     options: argparse.Namespace,
+    exporter: "Exporting | None",
+    tell: Tell,
 ) -> int:
-    progress = LoadingProgress()
+    progress = LoadingProgress(tell=tell)
     made: Future[Server] | None = None
 
     def report(stage: str, fraction: float | None) -> None:
         nonlocal made
         # Not earlier: until its first report the loader imports, and two threads that import are no faster than one.
-        made = made or beside.submit(_make_server, engine, settings, listener, options)
+        made = made or beside.submit(_make_server, engine, settings, listener, options, tell)
         progress(stage, fraction)
 
-    engine = Engine(config, loader=loader, report=report)
+    engine = observed_engine(config, loader, report, exporter)
     with interruptible_by_the_system(), ThreadPoolExecutor(1, thread_name_prefix="limelight-server") as beside:
         try:
             await engine.start()
@@ -126,27 +151,31 @@ async def _serve(
     gc.freeze()  # a collection need not walk the model each time: that takes tens of milliseconds of the loop
     try:
         if engine.model.memory_plan:
-            say(as_options(engine.model.memory_plan))
+            tell(as_options(engine.model.memory_plan))
         recommended = msgspec.structs.asdict(engine.model.defaults)
         if values := ", ".join(f"{name} {value}" for name, value in recommended.items() if value is not None):
-            say(f"sampling     {values} where a request says nothing")
+            tell(f"sampling     {values} where a request says nothing")
         try:
             listener.listen(BACKLOG)
         except OSError as error:  # somebody else was quicker, while we loaded
             raise _unavailable(options.host, options.port, error) from None
-        server = made.result() if made else _make_server(engine, settings, listener, options)
-        await server.run()
+        server = made.result() if made else _make_server(engine, settings, listener, options, tell)
+        try:
+            await server.run()
+        finally:
+            if server.aborted and exporter is not None:
+                exporter.hurry()
     finally:
         await engine.stop()
     return 0 if engine.failure is None else 1
 
 
 def _make_server(
-    engine: Engine, settings: HttpSettings, listener: socket.socket, options: argparse.Namespace
+    engine: Engine, settings: HttpSettings, listener: socket.socket, options: argparse.Namespace, tell: Tell
 ) -> "Server":
     from limelight.cli.server import Server  # imports the web framework, which takes a third of a second
 
-    return Server(engine, settings, listener, options)
+    return Server(engine, settings, listener, options, tell)
 
 
 def _unavailable(host: str, port: int, error: OSError) -> PortUnavailable:
@@ -154,14 +183,9 @@ def _unavailable(host: str, port: int, error: OSError) -> PortUnavailable:
     return PortUnavailable(f"cannot listen on {host} port {port}: {error.strerror or error}; {advice}")
 
 
-def _configure_logging(level: str) -> None:
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
-
-
-def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """Whether to log it: uvicorn reports a request that we cut off as an error of the application."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+def _log(line: str) -> None:
+    """Tells people something where every line is a record."""
+    logger.info("%s", line)
 
 
 def _check_certificate(certfile: str | None, keyfile: str | None) -> None:

@@ -2,17 +2,14 @@
 
 import argparse
 import asyncio
-import contextlib
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable
 from typing import Literal
 
 import anyio
 import uvicorn
 
-from limelight.cli.terminal import say
+from limelight.cli.terminal import handled_signals, say
 from limelight.engine import Engine
 from limelight.http.app import create_app
 from limelight.http.settings import HttpSettings
@@ -22,10 +19,22 @@ LAST_FRAMES_SECONDS = 1
 
 
 class Server(uvicorn.Server):
-    """uvicorn over a bound socket, with our own signals: the first drains, the second ends at once."""
+    """uvicorn over a bound socket, with our own signals: the first drains, the second ends at once.
+
+    Args:
+        tell: where lines for people go.
+
+    Attributes:
+        aborted: whether it was told to end at once.
+    """
 
     def __init__(
-        self, engine: Engine, settings: HttpSettings, listener: socket.socket, options: argparse.Namespace
+        self,
+        engine: Engine,
+        settings: HttpSettings,
+        listener: socket.socket,
+        options: argparse.Namespace,
+        tell: Callable[[str], None] = say,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -43,7 +52,9 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=options.drain_timeout + LAST_FRAMES_SECONDS,
             )
         )
+        self.aborted = False
         self._engine = engine
+        self._tell = tell
         self._listener = listener
         self._drain_seconds: int = options.drain_timeout
         self._url = _url(options.host, listener, options.ssl_certfile is not None, settings.root_path)
@@ -51,7 +62,7 @@ class Server(uvicorn.Server):
     async def run(self) -> None:  # type: ignore[override]
         """Serves until it is told to end, or the engine fails."""
         first, second = anyio.Event(), anyio.Event()
-        with _signals(lambda: (second if first.is_set() else first).set()):
+        with handled_signals(lambda: (second if first.is_set() else first).set()):
             async with anyio.create_task_group() as group:
                 group.start_soon(self._drain, first)
                 group.start_soon(self._abort, second, group.cancel_scope)
@@ -71,14 +82,17 @@ class Server(uvicorn.Server):
         await told.wait()
         num_requests = self._engine.statistics().num_requests
         if num_requests:
-            say(f"stopping: {num_requests} running, up to {self._drain_seconds} s for them; once more to stop at once")
+            self._tell(
+                f"stopping: {num_requests} running, up to {self._drain_seconds} s for them; once more to stop at once"
+            )
         self.should_exit = True  # closes the listening socket; what runs goes on for `timeout_graceful_shutdown`
         if not await self._engine.drain(self._drain_seconds):
             await self._engine.stop()  # what still runs ends with an error frame, which uvicorn then has time to send
 
     async def _abort(self, told: anyio.Event, scope: anyio.CancelScope) -> None:
         await told.wait()
-        say("stopping at once")
+        self.aborted = True
+        self._tell("stopping at once")
         scope.cancel()
 
 
@@ -88,22 +102,6 @@ def _http_protocol() -> "type[asyncio.Protocol] | Literal['h11']":
     except ImportError:
         return "h11"  # which has a bound of its own
     return BoundedHttpToolsProtocol
-
-
-@contextlib.contextmanager
-def _signals(handle: Callable[[], None]) -> Iterator[None]:
-    """Calls `handle` on the loop for each SIGINT or SIGTERM."""
-    loop = asyncio.get_running_loop()
-
-    def received(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(handle)
-
-    before = {number: signal.signal(number, received) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _url(host: str, listener: socket.socket, secure: bool, root_path: str) -> str:

@@ -1,10 +1,12 @@
 """What the commands share in a terminal: interrupts of loading, text without tricks."""
 
+import asyncio
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from limelight.config import EngineConfig
 
@@ -38,3 +40,19 @@ def interruptible_by_the_system() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def handled_signals(handle: Callable[[], None]) -> Iterator[None]:
+    """Calls `handle` on the loop for each SIGINT or SIGTERM."""
+    loop = asyncio.get_running_loop()
+
+    def received(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(handle)
+
+    before = {number: signal.signal(number, received) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

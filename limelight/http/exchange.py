@@ -20,6 +20,7 @@ from limelight.http.request_id import request_id
 from limelight.http.server_span import method_of, opening_attributes, parent_context, route_of, span_name
 from limelight.http.server_timing import timing_headers
 from limelight.telemetry import conventions as names
+from limelight.telemetry.request_log import log_exchange
 from limelight.telemetry.shield import Shield
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.timeline import Delivery, Ending, RequestTimeline
@@ -232,6 +233,8 @@ class Exchange:
         trace_id = None
         with self._shield:
             trace_id = self._close_span(scope, ended_at)
+        if not self.reached_engine:
+            self._log(scope, ended_at)
         self._telemetry.http.ended(
             method=method_of(scope),
             route=route_of(scope),
@@ -275,6 +278,19 @@ class Exchange:
         elif self.status is not None and self.status >= 400:
             attributes[names.ERROR_TYPE] = str(self.status)
         return attributes
+
+    def _log(self, scope: Any, ended_at: float) -> None:
+        asker = scope.get("user")
+        log_exchange(
+            http_request_id=request_id(scope),
+            method=method_of(scope),
+            route=route_of(scope),
+            status=self.status or CLIENT_CLOSED_REQUEST,
+            seconds=ended_at - self.arrived_at,
+            code=self._error_type,
+            owner=asker.name if isinstance(asker, Principal) else None,
+            span=self._span,
+        )
 
     def _set(self, name: str, value: str) -> None:
         if self._span is not None:

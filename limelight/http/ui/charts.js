@@ -10,9 +10,10 @@ const HEIGHT = 100;
 const SHORTEST_SECONDS = 60;
 const MAX_SAMPLES = 600;
 
-const meanStep = (sample) => (sample.num_steps ? sample.step_seconds / sample.num_steps : 0);
+/** A limit is drawn where it is not so far up that everything else would lie on the ground. */
+const MAX_LIMIT_RATIO = 4;
 
-/** Title, how values read, and series: name, mark (area, line or limit) and value of a sample. */
+/** Title, how values read, and series: name, mark (area, line or limit) and value of a sample, null where there is none. */
 const CHARTS = [
   { title: "batch", format: count, series: [
     ["running", "area", (sample) => sample.num_running],
@@ -25,8 +26,8 @@ const CHARTS = [
     ["allPages", "limit", (_, engine) => engine.num_pages],
   ] },
   { title: "stepTime", format: seconds, series: [
-    ["mean", "area", meanStep],
-    ["longest", "line", (sample) => sample.longest_step_seconds],
+    ["mean", "area", (sample) => (sample.num_steps ? sample.step_seconds / sample.num_steps : null)],
+    ["longest", "line", (sample) => (sample.num_steps ? sample.longest_step_seconds : null)],
   ] },
   { title: "loopLag", format: seconds, series: [["lag", "area", (sample) => sample.lag_seconds]] },
 ];
@@ -45,6 +46,7 @@ export class Charts {
   }
 
   add(sample) {
+    if (sample.at <= (this.#samples.at(-1)?.at ?? 0)) return;
     this.#samples.push(sample);
     if (this.#samples.length > MAX_SAMPLES) this.#samples.shift();
   }
@@ -109,7 +111,7 @@ class Chart {
     this.#end = samples.at(-1).at;
     this.#start = Math.min(samples[0].at, this.#end - SHORTEST_SECONDS);
     this.#values = this.#description.series.map(([, , value]) => samples.map((sample) => value(sample, engine)));
-    const most = Math.max(...this.#values.map((values) => Math.max(...values)));
+    const most = this.#most();
     const top = most > 0 ? most * 1.05 : 1;
     this.#values.forEach((values, place) => {
       const mark = this.#description.series[place][1];
@@ -120,9 +122,16 @@ class Chart {
     this.#point();
   }
 
+  #most() {
+    const most = this.#values.map((values) => Math.max(...values));
+    const isLimit = this.#description.series.map(([, mark]) => mark === "limit");
+    const highest = Math.max(...most.filter((_, place) => !isLimit[place]));
+    return Math.max(...most.filter((value, place) => !isLimit[place] || value <= highest * MAX_LIMIT_RATIO));
+  }
+
   #outline(values, top, mark) {
     const y = (value) => (HEIGHT - (value / top) * HEIGHT).toFixed(1);
-    if (mark === "limit") return `M0 ${y(values.at(-1))}H${WIDTH}`;
+    if (mark === "limit") return values.at(-1) > top ? "" : `M0 ${y(values.at(-1))}H${WIDTH}`;
     const points = values.map((value, place) => `${this.#x(place).toFixed(1)} ${y(value)}`).join("L");
     return mark === "area" ? `M${this.#x(0).toFixed(1)} ${HEIGHT}L${points}V${HEIGHT}Z` : `M${points}`;
   }

@@ -95,24 +95,27 @@ export class Detail {
     return this.#id;
   }
 
-  /** Fetches the request again. */
+  /** Fetches the request again; one that is opened meanwhile is fetched next. */
   async refresh() {
-    const id = this.#id;
-    if (id === null || this.#loading) return;
+    if (this.#loading) return;
     this.#loading = true;
+    for (let id = null; this.#id !== null && this.#id !== id; ) {
+      id = this.#id;
+      await this.#load(id);
+    }
+    this.#loading = false;
+  }
+
+  async #load(id) {
     try {
       const text = await (await request(`v1/requests/${encodeURIComponent(id)}`)).text();
-      if (this.#id === id && text !== this.#shown) {
-        this.#draw(JSON.parse(text));
-        this.#shown = text;
-        this.#tell(null);
-      }
+      if (this.#id !== id || text === this.#shown) return;
+      this.#draw(JSON.parse(text));
+      this.#shown = text;
+      this.#tell(null);
     } catch (error) {
       if (this.#id === id) this.#tell(say("detailFailed", { id, message: error.message }));
-    } finally {
-      this.#loading = false;
     }
-    if (this.#id !== null && this.#id !== id) this.refresh();
   }
 
   /** Something went wrong with the request that is shown. */
@@ -126,6 +129,8 @@ export class Detail {
   }
 
   #draw(view) {
+    this.#id = view.id; // an answer to several prompts has one id, each of its requests its own
+    setText(element("detail-title"), view.id);
     const state = view.ending === null ? say(`phase_${view.phase}`) : say(`ending_${view.ending}`);
     setText(element("detail-state"), state);
     setAttribute(element("detail-state"), "data-ending", view.ending ?? "running");

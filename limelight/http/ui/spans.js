@@ -74,8 +74,12 @@ export class SpanRow {
   }
 }
 
-const pairs = (attributes) =>
-  Object.entries(attributes).map(([name, value]) => [name, Array.isArray(value) ? value.join(", ") : String(value)]);
+const pairs = (attributes) => Object.entries(attributes).map(([name, value]) => [name, shown(value)]);
+
+function shown(value) {
+  if (Array.isArray(value)) return value.join(", ");
+  return typeof value === "number" ? String(Number(value.toPrecision(6))) : String(value);
+}
 
 /** Spans below the ones that hold them, siblings by their start. One whose parent is not among them stands at the top. */
 export function inTree(spans) {

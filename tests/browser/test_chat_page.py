@@ -29,9 +29,9 @@ async def answered(page, number=1):
     return await page.locator(".answer").nth(number - 1).locator(".text").inner_text()
 
 
-async def test_text_is_seen_growing_and_figures_stand_under_the_answer():
+async def test_text_is_seen_growing_and_figures_stand_under_the_answer(browser):
     barrier = Barrier(passing=5)
-    async with open_page(scripted_engine("Hello world", before_step=barrier)) as page:
+    async with open_page(browser, scripted_engine("Hello world", before_step=barrier)) as page:
         await ready(page)
         await say(page, "hi")
         await playwright.expect(page.locator(".answer .text")).to_have_text("Hello")
@@ -46,9 +46,9 @@ async def test_text_is_seen_growing_and_figures_stand_under_the_answer():
         assert await page.locator("#send").is_visible()
 
 
-async def test_stop_ends_the_answer_and_the_engine_forgets_it():
+async def test_stop_ends_the_answer_and_the_engine_forgets_it(browser):
     engine = scripted_engine(step_seconds=0.005)
-    async with open_page(engine) as page:
+    async with open_page(browser, engine) as page:
         await ready(page)
         await say(page, "talk for ever")
         await page.wait_for_function("() => document.querySelector('.answer .text').textContent.length > 10")
@@ -60,9 +60,9 @@ async def test_stop_ends_the_answer_and_the_engine_forgets_it():
         assert engine.statistics().num_requests == 0
 
 
-async def test_markup_in_an_answer_stays_text_and_runs_nothing():
+async def test_markup_in_an_answer_stays_text_and_runs_nothing(browser):
     hostile = '<img src=x onerror="document.title=1"><script>document.title=2</script>\n```html\n<b>code</b>\n```\nend'
-    async with open_page(scripted_engine(hostile)) as page:
+    async with open_page(browser, scripted_engine(hostile)) as page:
         await ready(page)
         title = await page.title()
         await say(page, "<i>me</i>")
@@ -76,8 +76,8 @@ async def test_markup_in_an_answer_stays_text_and_runs_nothing():
         assert await page.title() == title
 
 
-async def test_headings_bold_text_and_code_are_shown_as_such():
-    async with open_page(scripted_engine("# Cities\n\n**Paris** is `one`, 2 ** 3 ** 4 is none.")) as page:
+async def test_headings_bold_text_and_code_are_shown_as_such(browser):
+    async with open_page(browser, scripted_engine("# Cities\n\n**Paris** is `one`, 2 ** 3 ** 4 is none.")) as page:
         await ready(page)
         await say(page, "hi")
         assert await answered(page) == "Cities\n\nParis is one, 2 ** 3 ** 4 is none."
@@ -85,8 +85,8 @@ async def test_headings_bold_text_and_code_are_shown_as_such():
         assert await page.locator(".text p code").inner_text() == "one"
 
 
-async def test_the_whole_conversation_is_sent_back_with_the_system_prompt():
-    async with open_page(scripted_engine("fine")) as page:
+async def test_the_whole_conversation_is_sent_back_with_the_system_prompt(browser):
+    async with open_page(browser, scripted_engine("fine")) as page:
         await ready(page)
         sent = []
         page.on("request", lambda request: sent.append(request.post_data) if request.method == "POST" else None)
@@ -117,9 +117,9 @@ async def test_the_whole_conversation_is_sent_back_with_the_system_prompt():
     ]
 
 
-async def test_a_key_is_asked_for_and_kept_for_the_tab():
+async def test_a_key_is_asked_for_and_kept_for_the_tab(browser):
     settings = HttpSettings(api_keys={"me": "right"})
-    async with open_page(scripted_engine("welcome"), settings) as page:
+    async with open_page(browser, scripted_engine("welcome"), settings) as page:
         for key in ("wrong", "right"):
             await page.wait_for_selector("#key-dialog[open]")
             await page.fill("#key", key)
@@ -132,11 +132,11 @@ async def test_a_key_is_asked_for_and_kept_for_the_tab():
         assert await page.locator("#key-dialog").is_hidden()
 
 
-async def test_an_error_is_shown_and_the_question_comes_back():
+async def test_an_error_is_shown_and_the_question_comes_back(browser):
     def fail(_step):
         raise RuntimeError
 
-    async with open_page(scripted_engine(before_step=fail)) as page:
+    async with open_page(browser, scripted_engine(before_step=fail)) as page:
         await ready(page)
         await say(page, "hi")
         await page.wait_for_selector(".error")
@@ -146,9 +146,11 @@ async def test_an_error_is_shown_and_the_question_comes_back():
         assert await page.input_value("#prompt") == "hi"
 
 
-async def test_it_works_under_a_root_path_and_on_a_phone():
+async def test_it_works_under_a_root_path_and_on_a_phone(browser):
     size = {"width": 360, "height": 640}
-    async with open_page(scripted_engine("x" * 300), HttpSettings(root_path="/llm"), "/llm", viewport=size) as page:
+    async with open_page(
+        browser, scripted_engine("x" * 300), HttpSettings(root_path="/llm"), "/llm", viewport=size
+    ) as page:
         await ready(page)
         await say(page, "hi")
         await answered(page)
@@ -156,7 +158,7 @@ async def test_it_works_under_a_root_path_and_on_a_phone():
         assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-async def test_events_are_the_same_however_the_bytes_are_cut():
+async def test_events_are_the_same_however_the_bytes_are_cut(browser):
     lines = [": comment", "", "data: one", "", "event: x", "data:two", "data: 😀 lines", "id: 3", "", "data", ""]
     chance = random.Random(7)
     cases = []
@@ -164,7 +166,7 @@ async def test_events_are_the_same_however_the_bytes_are_cut():
         stream = ending.join([*lines, "data: end", "", ""])
         cuts = [sorted(chance.sample(range(1, len(stream)), chance.randrange(len(stream) - 1))) for _ in range(200)]
         cases.append([stream, [*cuts, list(range(1, len(stream))), []]])
-    async with open_page(scripted_engine()) as page:
+    async with open_page(browser, scripted_engine()) as page:
         await ready(page)
         results = await page.evaluate(
             """async (cases) => {

@@ -11,7 +11,7 @@ from litestar.types import ASGIApp
 from limelight.generation import Completion, Generation
 from limelight.http.chat_frames import ChatFrames, wire_finish_reason
 from limelight.http.conversation import PreparedConversation, WholeParts, prepare
-from limelight.http.exchange import GENERATES
+from limelight.http.exchange import GENERATES, exchange_of
 from limelight.http.protocol.chat import (
     CHAT_DECODER,
     ChatRequest,
@@ -29,6 +29,7 @@ from limelight.http.protocol.chat_answer import (
 )
 from limelight.http.protocol.logprobs import prompt_logprobs
 from limelight.http.protocol.returned_tokens import ReturnedTokens
+from limelight.http.protocol.timings import AnswerTimings, asked_timings
 from limelight.http.protocol.usage import usage_object
 from limelight.http.serving import Serving, new_id, now
 from limelight.http.settings import ReasoningField
@@ -65,7 +66,8 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
             return serving.streamed(request, [generation], writer, headers)
 
         def build(generations: list[Generation]) -> ChatCompletion:
-            return chat_completion(answer_id, chat, prepared, reasoning_field, generations[0])
+            timings = asked_timings(chat.return_timings, exchange_of(request.scope).timelines)
+            return chat_completion(answer_id, chat, prepared, reasoning_field, generations[0], timings)
 
         return WholeAnswer(engine, [generation], build, headers)
 
@@ -78,6 +80,7 @@ def chat_completion(
     prepared: PreparedConversation,
     reasoning_field: ReasoningField,
     generation: Generation,
+    timings: AnswerTimings,
 ) -> ChatCompletion:
     """The whole response."""
     returned = ReturnedTokens(chat)
@@ -94,6 +97,7 @@ def chat_completion(
         choices=choices,
         usage=usage_object([generation.usage]),
         prompt_logprobs=msgspec.UNSET if scores is None else prompt_logprobs(scores),
+        timings=timings,
     )
     return returned.with_prompt(answer, generation)
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from limelight.generation import Delta, TokenLogprob
 from limelight.http.answer_reader import AnswerPart, AnswerReader
 from limelight.http.conversation import PreparedConversation
@@ -9,12 +11,14 @@ from limelight.http.errors import ErrorBody
 from limelight.http.protocol.chat import ChatRequest, ChoiceLogprobs, choice_logprobs, echoed_text
 from limelight.http.protocol.chat_answer import ChatChunk, ChunkChoice, ChunkDelta, ChunkFunction, ChunkToolCall
 from limelight.http.protocol.returned_tokens import ReturnedTokens
+from limelight.http.protocol.timings import AnswerTimings, asked_timings
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter
 from limelight.http.serving import now
 from limelight.http.settings import ReasoningField
 from limelight.http.sse import DONE, KEEP_ALIVE, failure_frames, frame, pieces, text_pieces
 from limelight.http.streams import Event
 from limelight.parsing.parts import CallArguments, CallStart, Part, ReasoningPart, TextPart
+from limelight.telemetry.timeline import RequestTimeline
 
 
 class ChatFrames:
@@ -38,6 +42,7 @@ class ChatFrames:
         self._readers: dict[int, AnswerReader] = {}
         self._returned = ReturnedTokens(chat)
         self._meter = UsageMeter(chat)
+        self._timelines: dict[int, RequestTimeline] = {}
 
     def opening(self) -> Iterator[bytes]:
         """See `FrameWriter`."""
@@ -45,6 +50,7 @@ class ChatFrames:
 
     def frames(self, event: Event) -> Iterator[bytes]:
         """Frames for what is new."""
+        self._timelines[event.number] = event.stream.timeline
         for delta in event.deltas:
             usage = self._meter.count(event.number, len(event.stream.prompt_token_ids), delta)
             if not self._readers:
@@ -57,10 +63,11 @@ class ChatFrames:
                 yield frame(self._chunk((choice,), usage))
 
     def ending(self) -> Iterator[bytes]:
-        """The usage chunk, if asked for, and the end."""
+        """The chunk with usage and timings, if asked for, and the end."""
         usage = self._meter.final()
-        if usage is not None:
-            yield frame(self._chunk((), usage))
+        timings = asked_timings(self._chat.return_timings, self._timelines.values())
+        if usage is not msgspec.UNSET or timings is not msgspec.UNSET:
+            yield frame(self._chunk((), usage, timings))
         yield DONE
 
     def failure(self, error: ErrorBody) -> Iterator[bytes]:
@@ -120,8 +127,17 @@ class ChatFrames:
         kind = None if call_id is None else "function"
         return ChunkDelta(tool_calls=(ChunkToolCall(index=call, id=call_id, type=kind, function=function),))
 
-    def _chunk(self, choices: tuple[ChunkChoice, ...], usage: ChunkUsage) -> ChatChunk:
-        return ChatChunk(id=self._id, created=self._created, model=self._chat.model, choices=choices, usage=usage)
+    def _chunk(
+        self, choices: tuple[ChunkChoice, ...], usage: ChunkUsage, timings: AnswerTimings = msgspec.UNSET
+    ) -> ChatChunk:
+        return ChatChunk(
+            id=self._id,
+            created=self._created,
+            model=self._chat.model,
+            choices=choices,
+            usage=usage,
+            timings=timings,
+        )
 
 
 def wire_finish_reason(chat: ChatRequest, reason: str) -> str:

@@ -12,7 +12,7 @@ from limelight.errors import InvalidRequest
 from limelight.generation import Delta, Generation
 from limelight.http.echo import Echo
 from limelight.http.errors import ErrorBody
-from limelight.http.exchange import GENERATES
+from limelight.http.exchange import GENERATES, exchange_of
 from limelight.http.protocol.completions import (
     COMPLETION_DECODER,
     CompletionChoice,
@@ -23,12 +23,14 @@ from limelight.http.protocol.completions import (
 )
 from limelight.http.protocol.logprobs import LegacyWriter, prompt_logprobs
 from limelight.http.protocol.returned_tokens import ReturnedTokens
+from limelight.http.protocol.timings import AnswerTimings, asked_timings
 from limelight.http.protocol.usage import ChunkUsage, UsageMeter, usage_object
 from limelight.http.serving import Serving, new_id, now
 from limelight.http.sse import DONE, KEEP_ALIVE, failure_frames, frame, pieces
 from limelight.http.stream_routes import resume
 from limelight.http.streams import Event
 from limelight.http.whole import WholeAnswer
+from limelight.telemetry.timeline import RequestTimeline
 
 
 def completions_route(serving: Serving) -> HTTPRouteHandler:
@@ -66,7 +68,8 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
             return serving.streamed(request, requests, writer, headers)
 
         def build(generations: list[Generation]) -> TextCompletion:
-            return text_completion(answer_id, completion, generations, echo)
+            timings = asked_timings(completion.return_timings, exchange_of(request.scope).timelines)
+            return text_completion(answer_id, completion, generations, echo, timings)
 
         return WholeAnswer(engine, requests, build, headers)
 
@@ -74,7 +77,11 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
 
 
 def text_completion(
-    answer_id: str, completion: CompletionRequest, generations: Sequence[Generation], echo: Echo
+    answer_id: str,
+    completion: CompletionRequest,
+    generations: Sequence[Generation],
+    echo: Echo,
+    timings: AnswerTimings,
 ) -> TextCompletion:
     """The whole response; choices are numbered `prompt number x n + choice number`."""
     choices = [
@@ -83,7 +90,9 @@ def text_completion(
         for choice in _choices_of(number, generation, completion, echo)
     ]
     usage = usage_object([generation.usage for generation in generations])
-    return TextCompletion(id=answer_id, created=now(), model=completion.model, choices=choices, usage=usage)
+    return TextCompletion(
+        id=answer_id, created=now(), model=completion.model, choices=choices, usage=usage, timings=timings
+    )
 
 
 def _choices_of(
@@ -123,6 +132,8 @@ class CompletionFrames:
         self._logprobs: dict[int, LegacyWriter] = {}  # of the choices that have begun
         self._returned = ReturnedTokens(completion)
         self._meter = UsageMeter(completion)
+        self._return_timings = completion.return_timings
+        self._timelines: dict[int, RequestTimeline] = {}
 
     def opening(self) -> Iterator[bytes]:
         """See `FrameWriter`."""
@@ -130,16 +141,18 @@ class CompletionFrames:
 
     def frames(self, event: Event) -> Iterator[bytes]:
         """Frames for what is new."""
+        self._timelines[event.number] = event.stream.timeline
         for delta in event.deltas:
             usage = self._meter.count(event.number, len(event.stream.prompt_token_ids), delta)
             for choice in self._choices(event, delta):
                 yield self._frame([choice], usage)
 
     def ending(self) -> Iterator[bytes]:
-        """The usage chunk, if asked for, and the end."""
+        """The chunk with usage and timings, if asked for, and the end."""
         usage = self._meter.final()
-        if usage is not None:
-            yield self._frame([], usage)
+        timings = asked_timings(self._return_timings, self._timelines.values())
+        if usage is not msgspec.UNSET or timings is not msgspec.UNSET:
+            yield self._frame([], usage, timings)
         yield DONE
 
     def failure(self, error: ErrorBody) -> Iterator[bytes]:
@@ -171,7 +184,16 @@ class CompletionFrames:
                 finish_details=delta.finish_details,
             )
 
-    def _frame(self, choices: list[CompletionChoice], usage: ChunkUsage) -> bytes:
+    def _frame(
+        self, choices: list[CompletionChoice], usage: ChunkUsage, timings: AnswerTimings = msgspec.UNSET
+    ) -> bytes:
         return frame(
-            TextCompletion(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)
+            TextCompletion(
+                id=self._id,
+                created=self._created,
+                model=self._model,
+                choices=choices,
+                usage=usage,
+                timings=timings,
+            )
         )

@@ -50,6 +50,7 @@ WORKING = {
     "priority": 1,
     "cache_salt": "mine",
     "request_id": "abc",
+    "return_timings": True,
     "top_logprobs": 2,
     "reasoning_effort": "low",
     "chat_template_kwargs": {"enable_thinking": False},

@@ -21,8 +21,11 @@ from limelight.http.protocol.anthropic.answer import (
     anthropic_error,
     message_usage,
 )
+from limelight.http.protocol.anthropic.request import MessagesRequest
+from limelight.http.protocol.timings import asked_timings
 from limelight.http.streams import Event as StreamEvent
 from limelight.stream import Stream
+from limelight.telemetry.timeline import RequestTimeline
 
 
 def event_frame(event: Event) -> bytes:
@@ -39,9 +42,11 @@ class MessageFrames:
 
     keep_alive = PING
 
-    def __init__(self, message_id: str, model: str, prepared: PreparedConversation) -> None:
+    def __init__(self, message_id: str, body: MessagesRequest, prepared: PreparedConversation) -> None:
         self._id = message_id
-        self._model = model
+        self._model = body.model
+        self._return_timings = body.return_timings
+        self._timelines: dict[int, RequestTimeline] = {}
         self._max_tokens = prepared.sampling.max_tokens
         self._reader = prepared.reader()
         self._blocks = BlockEvents()
@@ -55,6 +60,7 @@ class MessageFrames:
 
     def frames(self, event: StreamEvent) -> Iterator[bytes]:
         """Frames for what is new."""
+        self._timelines[event.number] = event.stream.timeline
         if not self._started:
             self._started = True
             yield event_frame(MessageStart(self._message(event.stream)))
@@ -69,7 +75,8 @@ class MessageFrames:
         assert self._stop is not None, "every choice has finished"
         assert self._usage is not None, "every choice has finished"
         yield from map(event_frame, self._blocks.finish())
-        yield event_frame(MessageDelta(self._stop, self._usage))
+        timings = asked_timings(self._return_timings, self._timelines.values())
+        yield event_frame(MessageDelta(self._stop, self._usage, timings))
         yield event_frame(MessageStop())
 
     def failure(self, error: ErrorBody) -> Iterator[bytes]:

@@ -13,10 +13,11 @@ from limelight.http.anthropic.blocks import content_blocks, stop
 from limelight.http.anthropic.frames import MessageFrames
 from limelight.http.conversation import PreparedConversation, prepare
 from limelight.http.errors import ERROR_SHAPE
-from limelight.http.exchange import GENERATES
+from limelight.http.exchange import GENERATES, exchange_of
 from limelight.http.protocol.anthropic.answer import Message, TokenCount, anthropic_error, message_usage
 from limelight.http.protocol.anthropic.conversation import conversation, sampling
 from limelight.http.protocol.anthropic.request import COUNT_TOKENS_DECODER, MESSAGES_DECODER
+from limelight.http.protocol.timings import AnswerTimings, asked_timings
 from limelight.http.serving import Serving
 from limelight.http.stream_routes import resume
 from limelight.http.whole import WholeAnswer
@@ -45,10 +46,11 @@ def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
             reasoning=prepared.reasoning,
         )
         if body.stream:
-            return serving.streamed(request, [generation], MessageFrames(message_id, body.model, prepared), headers)
+            return serving.streamed(request, [generation], MessageFrames(message_id, body, prepared), headers)
 
         def build(generations: list[Generation]) -> Message:
-            return whole_message(message_id, body.model, prepared, generations[0])
+            timings = asked_timings(body.return_timings, exchange_of(request.scope).timelines)
+            return whole_message(message_id, body.model, prepared, generations[0], timings)
 
         return WholeAnswer(engine, [generation], build, headers)
 
@@ -65,7 +67,9 @@ def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
     return [messages, count_tokens]
 
 
-def whole_message(message_id: str, model: str, prepared: PreparedConversation, generation: Generation) -> Message:
+def whole_message(
+    message_id: str, model: str, prepared: PreparedConversation, generation: Generation, timings: AnswerTimings
+) -> Message:
     """The whole response."""
     output = generation.outputs[0]
     parts = prepared.whole(output)
@@ -82,4 +86,5 @@ def whole_message(message_id: str, model: str, prepared: PreparedConversation, g
         stop_reason=reason,
         stop_sequence=sequence,
         usage=message_usage(generation.usage),
+        timings=timings,
     )

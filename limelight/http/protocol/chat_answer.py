@@ -5,6 +5,7 @@ import msgspec
 from limelight.http.protocol.chat import ChoiceLogprobs
 from limelight.http.protocol.logprobs import PromptLogprobs
 from limelight.http.protocol.returned_tokens import ReturnedPrompt, TokenIds
+from limelight.http.protocol.timings import AnswerTimings
 from limelight.http.protocol.usage import ChunkUsage, UsageObject
 
 Text = str | msgspec.UnsetType
@@ -60,6 +61,7 @@ class ChatCompletion(ReturnedPrompt, frozen=True, kw_only=True):
     choices: list[ChatChoice]
     usage: UsageObject
     prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
+    timings: AnswerTimings = msgspec.UNSET
 
 
 class ChunkFunction(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,7 +104,7 @@ class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatChunk(ReturnedPrompt, frozen=True, kw_only=True):
-    """One frame of a stream. `usage` is left out unless the client asked for it."""
+    """One frame of a stream. `usage` and `timings` are left out unless the client asked for them."""
 
     id: str
     object: str = "chat.completion.chunk"
@@ -111,3 +113,4 @@ class ChatChunk(ReturnedPrompt, frozen=True, kw_only=True):
     system_fingerprint: None = None
     choices: tuple[ChunkChoice, ...]
     usage: ChunkUsage = msgspec.UNSET
+    timings: AnswerTimings = msgspec.UNSET

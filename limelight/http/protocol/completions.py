@@ -12,6 +12,7 @@ from limelight.http.protocol.logprobs import LegacyLogprobs, PromptLogprobs
 from limelight.http.protocol.response_format import answer_form
 from limelight.http.protocol.returned_tokens import ReturnedPrompt, TokenIds
 from limelight.http.protocol.sampling import OBJECT_FIELDS, GenerationFields, Integer, sampling_params
+from limelight.http.protocol.timings import AnswerTimings
 from limelight.http.protocol.usage import ChunkUsage
 
 DEFAULT_MAX_TOKENS = 16
@@ -113,3 +114,4 @@ class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):
     system_fingerprint: None = None
     choices: list[CompletionChoice]
     usage: ChunkUsage = msgspec.UNSET
+    timings: AnswerTimings = msgspec.UNSET

@@ -86,6 +86,7 @@ class DrawFields(msgspec.Struct, frozen=True, kw_only=True):
     priority: Integer | None = None
     cache_salt: str | None = None
     request_id: str | None = None
+    return_timings: bool | None = None
     user: str | None = None
 
 

@@ -38,6 +38,11 @@ def timings_object(timelines: Iterable[RequestTimeline]) -> TimingsObject:
     return TimingsObject(**milliseconds, cached_tokens=sum(timeline.cached_tokens for timeline in known))
 
 
+def asked_timings(asked: bool | None, timelines: Iterable[RequestTimeline]) -> AnswerTimings:
+    """`timings` of an answer that is complete."""
+    return timings_object(timelines) if asked else msgspec.UNSET
+
+
 def longest(timelines: Iterable[RequestTimeline]) -> Timings:
     """Of each part the longest time that it took any of them."""
     every = [timings(timeline) for timeline in timelines]

@@ -83,6 +83,6 @@ class UsageMeter:
             total_tokens=prompts + self._completion_tokens,
         )
 
-    def final(self) -> UsageObject | None:
-        """The counts for the usage chunk, None if the client does not want one."""
-        return usage_object(self._final) if self._include else None
+    def final(self) -> UsageObject | msgspec.UnsetType:
+        """The counts for the last chunk, left out if the client does not want them."""
+        return usage_object(self._final) if self._include else msgspec.UNSET

@@ -8,6 +8,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from limelight.errors import InvalidRequest
 from limelight.generation import Generation
+from limelight.http.exchange import exchange_of
 from limelight.http.protocol.responses.items import checked_items
 from limelight.http.protocol.responses.objects import ResponseObject
 from limelight.http.protocol.responses.request import RESPONSES_DECODER, ResponsesRequest, check_request
@@ -56,7 +57,7 @@ async def create_response(serving: Serving, store: ResponseStore, request: Reque
             store.add(owner, response, items, parent)
 
     def build(generations: list[Generation]) -> ResponseObject:
-        response = whole_response(new.run, generations[0])
+        response = whole_response(new.run, generations[0], exchange_of(request.scope).timelines)
         keep(response)
         return response
 

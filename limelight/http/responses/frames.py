@@ -12,6 +12,7 @@ from limelight.http.responses.output import replayed
 from limelight.http.responses.run import ResponseRun
 from limelight.http.sse import KEEP_ALIVE
 from limelight.http.streams import Event
+from limelight.telemetry.timeline import RequestTimeline
 
 
 class ResponseFrames:
@@ -26,6 +27,7 @@ class ResponseFrames:
     def __init__(self, run: ResponseRun, ended: Callable[[ResponseObject], None]) -> None:
         self._run = run
         self._ended = ended
+        self._timelines: dict[int, RequestTimeline] = {}
         self._next = 0
 
     def opening(self) -> Iterator[bytes]:
@@ -34,12 +36,13 @@ class ResponseFrames:
 
     def frames(self, event: Event) -> Iterator[bytes]:
         """See `FrameWriter`."""
+        self._timelines[event.number] = event.stream.timeline
         for delta in event.deltas:
             yield from self._numbered(self._run.feed(delta))
 
     def ending(self) -> Iterator[bytes]:
         """See `FrameWriter`."""
-        return self._last(self._run.finish())
+        return self._last(self._run.finish(self._timelines.values()))
 
     def failure(self, error: ErrorBody) -> Iterator[bytes]:
         """See `FrameWriter`."""

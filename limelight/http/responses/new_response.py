@@ -72,7 +72,7 @@ def new_response(
         prepared = prepare(engine, _conversation(body, items, parent, tools), sampling)
     response = _empty_response(body, sampling, stored=stored)
     output = Output(tools.custom, with_logprobs=num_logprobs(body) is not None)
-    return NewResponse(prepared=prepared, run=ResponseRun(response, prepared.reader(), output))
+    return NewResponse(prepared=prepared, run=ResponseRun(response, prepared.reader(), output, body.return_timings))
 
 
 @contextmanager

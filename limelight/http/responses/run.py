@@ -1,7 +1,7 @@
 """One response in the making: what it is now, and the events of how it got there."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 
 import msgspec
@@ -17,8 +17,10 @@ from limelight.http.protocol.responses.objects import (
     ResponseObject,
     response_usage,
 )
+from limelight.http.protocol.timings import asked_timings
 from limelight.http.responses.output import Output
 from limelight.parsing.parts import TextPart
+from limelight.telemetry.timeline import RequestTimeline
 
 CANCELLED = "request_cancelled"
 """`code` of the error that ends a response which its owner cancelled."""
@@ -29,12 +31,16 @@ class ResponseRun:
 
     Args:
         response: as the request asks for it, without any output.
+        return_timings: whether the response that is complete tells how long its parts took.
     """
 
-    def __init__(self, response: ResponseObject, reader: AnswerReader, output: Output) -> None:
+    def __init__(
+        self, response: ResponseObject, reader: AnswerReader, output: Output, return_timings: bool | None = None
+    ) -> None:
         self._response = response
         self._reader = reader
         self._output = output
+        self._return_timings = return_timings
         self._finish_reason: FinishReason | None = None
         self._usage: Usage | None = None
         self._begun = False
@@ -63,8 +69,8 @@ class ResponseRun:
         self._finish_reason = delta.finish_reason or self._finish_reason
         self._usage = delta.usage or self._usage
 
-    def finish(self) -> Iterator[Event]:
-        """The last events, the terminal one included; the choice has ended."""
+    def finish(self, timelines: Iterable[RequestTimeline]) -> Iterator[Event]:
+        """The last events, the terminal one included; the choice has ended, and `timelines` are of the requests."""
         yield from self._begin()
         usage = None if self._usage is None else response_usage(self._usage)
         if self._finish_reason is FinishReason.LENGTH:
@@ -73,7 +79,7 @@ class ResponseRun:
         else:
             yield from self._output.close("completed")
             changes = {"status": "completed", "completed_at": int(time.time())}
-        yield self._end(usage=usage, **changes)
+        yield self._end(usage=usage, timings=asked_timings(self._return_timings, timelines), **changes)
 
     def fail(self, error: ErrorObject) -> Iterator[Event]:
         """The last events after an error. What has been said stays."""
@@ -98,7 +104,7 @@ class ResponseRun:
         return ResponseEvent(type=kind, response=self.response)
 
 
-def whole_response(run: ResponseRun, generation: Generation) -> ResponseObject:
+def whole_response(run: ResponseRun, generation: Generation, timelines: Sequence[RequestTimeline]) -> ResponseObject:
     """The response to a finished generation."""
     output, usage = generation.outputs[0], generation.usage
     answer = Delta(
@@ -110,7 +116,7 @@ def whole_response(run: ResponseRun, generation: Generation) -> ResponseObject:
         stop_reason=output.stop_reason,
         usage=usage,
     )
-    for _ in chain(run.feed(answer), run.finish()):
+    for _ in chain(run.feed(answer), run.finish(timelines)):
         pass
     return run.response
 

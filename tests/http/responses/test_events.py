@@ -1,6 +1,7 @@
 """Streams of responses: the order of events, and that a stream and a whole answer are the same."""
 
 import itertools
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -62,6 +63,9 @@ def empty_response(status="in_progress"):
 
 class News:
     """What a stream hands to its writer."""
+
+    number = 0
+    stream = SimpleNamespace(timeline=None)
 
     def __init__(self, *deltas):
         self.deltas = deltas

@@ -58,6 +58,7 @@ WORKING = {
     "priority": 1,
     "cache_salt": "mine",
     "request_id": "abc",
+    "return_timings": True,
 }
 """A value for every field that works, but for `previous_response_id`."""
 

@@ -6,6 +6,7 @@ import msgspec
 
 from limelight.generation import Usage
 from limelight.http.errors import ErrorObject
+from limelight.http.protocol.timings import AnswerTimings
 
 
 class TextBlock(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
@@ -70,6 +71,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str | None
     stop_sequence: str | None
     usage: MessageUsage
+    timings: AnswerTimings = msgspec.UNSET
 
 
 class MessageStart(msgspec.Struct, frozen=True, tag_field="type", tag="message_start"):
@@ -134,6 +136,7 @@ class MessageDelta(msgspec.Struct, frozen=True, tag_field="type", tag="message_d
 
     delta: StopDelta
     usage: MessageUsage
+    timings: AnswerTimings = msgspec.UNSET
 
 
 class MessageStop(msgspec.Struct, frozen=True, tag_field="type", tag="message_stop"):

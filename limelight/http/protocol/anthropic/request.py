@@ -177,6 +177,7 @@ class MessagesRequest(ConversationFields, frozen=True, kw_only=True):
     inference_geo: str | None = None
     container: Any = None
     diagnostics: Any = None
+    return_timings: bool | None = None
 
 
 class CountTokensRequest(ConversationFields, frozen=True, kw_only=True):

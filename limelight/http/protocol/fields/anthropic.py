@@ -37,6 +37,7 @@ MESSAGES_FIELDS: Mapping[str, Field] = {
     "metadata": no_effect(IDENTITY),
     "service_tier": no_effect("there is one tier"),
     "inference_geo": no_effect("there is one place"),
+    "return_timings": works("timings: milliseconds that the parts took, in the answer or at the end of a stream"),
     "container": refused(_HOSTED),
     "n": refused("a message is one answer; use /v1/chat/completions for several", 1),
     "stop": refused("use stop_sequences"),

@@ -27,6 +27,7 @@ DRAW_FIELDS: Mapping[str, Field] = {
     "skip_reading_prefix_cache": works("computes the whole prompt anew"),
     "priority": works("lower is served earlier"),
     "cache_salt": works("only requests with the same salt share cached prefixes"),
+    "return_timings": works("timings: milliseconds that the parts took, in the answer or at the end of a stream"),
     "request_id": works("echoed in the x-request-id header"),
     "session_id": no_effect(CACHING),
     "spaces_between_special_tokens": no_effect("the text is the exact concatenation of the tokens"),

@@ -86,7 +86,7 @@ OTHER_ENGINES: Mapping[str, Field] = {
     "xtc_probability": refused(_LLAMA_SAMPLER, 0),
     "dry_multiplier": refused(_LLAMA_SAMPLER, 0),
     "return_progress": refused(_LATER, False),
-    "timings_per_token": refused(_LATER, False),
+    "timings_per_token": refused("use return_timings", False),
     "reasoning_format": refused("reasoning is kept apart unless the server runs with --reasoning-parser none", "auto"),
     # Text Generation Inference, Ollama, transformers
     "inputs": refused("use prompt, or messages for a chat"),

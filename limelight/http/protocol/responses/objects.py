@@ -8,6 +8,7 @@ from limelight.generation import Usage
 from limelight.http.protocol.chat import LogprobEntry
 from limelight.http.protocol.responses.request import TextConfig
 from limelight.http.protocol.responses.tools import Tool, ToolChoiceObject
+from limelight.http.protocol.timings import AnswerTimings
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -148,6 +149,7 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float
     truncation: Literal["disabled"] = "disabled"
     usage: ResponseUsage | None = None
+    timings: AnswerTimings = msgspec.UNSET
     user: str | None
 
 

@@ -78,7 +78,7 @@ def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
             num_waiting=statistics.num_waiting,
         )
 
-    @get("/version")
+    @get("/version", opt=UNTRACED)
     async def version() -> Version:
         """Version of the server."""
         return Version(__version__)

@@ -10,6 +10,7 @@ from litestar.types import ASGIApp
 
 from limelight.errors import InvalidRequest
 from limelight.http.exchange import exchange_of
+from limelight.http.recording import Recording
 from limelight.http.resumable import RecordedAnswer
 from limelight.http.serving import Serving
 from limelight.http.stream_options import LAST_EVENT_HEADER, STREAM_HEADER, frame_number, last_event, stream_options
@@ -43,7 +44,9 @@ def stream_routes(serving: Serving) -> list[HTTPRouteHandler]:
 
     @delete("/v1/streams/{stream_id:str}", status_code=204)
     async def delete_stream(request: Request[Any, Any, Any]) -> None:
-        serving.recordings.delete(request.scope["user"].name, request.path_params["stream_id"])
+        stream_id = request.path_params["stream_id"]
+        _found(serving, request, stream_id)
+        serving.recordings.delete(request.scope["user"].name, stream_id)
 
     return [read_stream, delete_stream]
 
@@ -55,8 +58,7 @@ def _recorded(serving: Serving, request: Request[Any, Any, Any], stream_id: str,
         InvalidRequest: the stream has not come that far.
         StreamNotFound, StreamGone: there is no such stream for this client, or not any more.
     """
-    recording = serving.recordings.find(request.scope["user"].name, stream_id)
-    exchange_of(request.scope).link(recording.span_context)
+    recording = _found(serving, request, stream_id)
     log = recording.log
     log.check(number)
     if number > log.end:
@@ -70,6 +72,17 @@ def _recorded(serving: Serving, request: Request[Any, Any, Any], stream_id: str,
     options = stream_options(request.headers, serving.settings)
     headers = {STREAM_HEADER: stream_id}
     return RecordedAnswer(stream_id, recording, number, serving.settings, headers, options.progress_seconds)
+
+
+def _found(serving: Serving, request: Request[Any, Any, Any], stream_id: str) -> Recording:
+    """The recording that `request` is about.
+
+    Raises:
+        StreamNotFound, StreamGone: there is no such stream for this client, or not any more.
+    """
+    recording = serving.recordings.find(request.scope["user"].name, stream_id)
+    exchange_of(request.scope).link(recording.span_context)
+    return recording
 
 
 def _first_frame(request: Request[Any, Any, Any], stream_id: str) -> int:

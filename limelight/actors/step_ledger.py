@@ -77,14 +77,20 @@ class StepLedger:
 
     def completed(self, number: int, chunks: list[PlannedChunk], times: StepTimes) -> None:
         """A step is through; `chunks` are all of it, those of sequences that have ended meanwhile included."""
-        planned_at = self._planned_at.pop(number)
-        busy_seconds = self._share(chunks, times)
+        planned_at, ended_at = self._planned_at.pop(number), times.ended_at
+        num_tokens = sum([chunk.num_tokens for chunk in chunks])
+        busy_seconds = self._busy(times)
+        seconds = busy_seconds / num_tokens
         for chunk in chunks:
             timeline = chunk.sequence.timeline
-            if timeline is None or chunk.drafts:
+            if timeline is None:
                 continue
-            if chunk.num_tokens > 1 or timeline.first_token_at is None:
-                timeline.computed(PrefillChunk(number, planned_at, times.ended_at, chunk.start, chunk.num_tokens))
+            if chunk.num_tokens == 1 and timeline.first_token_at is not None:  # nearly all of them
+                timeline.step_seconds += seconds
+                continue
+            timeline.step_seconds += seconds * chunk.num_tokens
+            if not chunk.drafts:
+                timeline.computed(PrefillChunk(number, planned_at, ended_at, chunk.start, chunk.num_tokens))
         self._telemetry.step_ended(
             StepRecord(
                 number=number,
@@ -92,10 +98,10 @@ class StepLedger:
                 started_at=times.started_at,
                 submitted_at=times.submitted_at,
                 masked_at=times.masked_at,
-                ended_at=times.ended_at,
+                ended_at=ended_at,
                 busy_seconds=busy_seconds,
                 num_chunks=len(chunks),
-                num_tokens=sum([chunk.num_tokens for chunk in chunks]),
+                num_tokens=num_tokens,
             ),
             chunks,
         )
@@ -103,10 +109,13 @@ class StepLedger:
     def failed(self, number: int, chunks: list[PlannedChunk], times: StepTimes) -> None:
         """A step is through and gave nothing; it took its time all the same."""
         del self._planned_at[number]
-        self._share(chunks, times)
+        seconds = self._busy(times) / sum([chunk.num_tokens for chunk in chunks])
+        for chunk in chunks:
+            if chunk.sequence.timeline is not None:
+                chunk.sequence.timeline.step_seconds += seconds * chunk.num_tokens
 
-    def _share(self, chunks: list[PlannedChunk], times: StepTimes) -> float:
-        """Split the time of a step among its chunks, by their tokens; returns it.
+    def _busy(self, times: StepTimes) -> float:
+        """Count a step; returns its time, to be split among its chunks by their tokens.
 
         What overlaps the step before has been counted there.
         """
@@ -114,10 +123,6 @@ class StepLedger:
         self._last_ended_at = times.ended_at
         self.num_steps += 1
         self._telemetry.step_seconds += busy_seconds
-        per_token = busy_seconds / sum([chunk.num_tokens for chunk in chunks])
-        for chunk in chunks:
-            if chunk.sequence.timeline is not None:
-                chunk.sequence.timeline.step_seconds += per_token * chunk.num_tokens
         return busy_seconds
 
     def drew(self, number: int, progresses: Iterable[Progress]) -> None:

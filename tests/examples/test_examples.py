@@ -4,15 +4,18 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from benchmarks.otlp_receiver import CountingReceiver
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def run(*arguments: str) -> str:
+def run(*arguments: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -20,7 +23,7 @@ def run(*arguments: str) -> str:
         text=True,
         timeout=100,
         check=False,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | environment,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -58,3 +61,36 @@ def test_the_embedding_example_answers_one_and_gives_one_up() -> None:
     shown = run("examples/embed.py")
     assert "Paris" in shown
     assert "Once upon a time" in shown
+
+
+PHASES = ["admission", "tokenize", "queue", "prefill", "decode"]
+
+
+@pytest.mark.model
+def test_the_tracing_example_prints_the_phases_of_its_request() -> None:
+    answer, waterfall, spans = run("examples/tracing.py").strip().split("\n\n")
+    assert "Paris" in answer
+    shown = [line.split()[0] for line in waterfall.splitlines() if ". " not in line[:8]]
+    assert shown == ["chat", *PHASES]
+    assert [line.split(". ", 1)[1].split("  ")[0] for line in waterfall.splitlines() if ". " in line[:8]] == [
+        "chunk", "first token", "last token",
+    ]  # fmt: skip
+    ids = {line.split()[0]: tuple(line.split()[-3::2]) for line in spans.splitlines()}
+    assert ids["chat"][1] == ids["answer"][0]
+    assert all(ids[phase][1] == ids["chat"][0] for phase in PHASES)
+    assert ids["answer"][1] == "none"
+
+
+@pytest.mark.model
+def test_the_tracing_example_exports_to_a_collector() -> None:
+    with CountingReceiver() as receiver:
+        thread = threading.Thread(target=receiver.serve_forever)
+        thread.start()
+        try:
+            shown = run("examples/tracing.py", OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{receiver.server_port}")
+        finally:
+            receiver.shutdown()
+            thread.join()
+    assert "Paris" in shown
+    assert receiver.counts.pop("step") > 0  # the first, and any that was slow
+    assert receiver.counts == dict.fromkeys(["answer", "chat", *PHASES], 1)

@@ -158,6 +158,8 @@ class RequestCancelled(LimelightError):
 class RequestExpired(RequestCancelled):
     """A time limit of the request ran out before it had finished."""
 
+    code = "request_expired"
+
 
 class StepFailure(LimelightError):
     """The forward pass that carried this request failed. Other requests go on."""

@@ -48,7 +48,7 @@ class _Ids:
 
     def __init__(self, timeline: RequestTimeline) -> None:
         self._timeline = timeline
-        context = trace.INVALID_SPAN_CONTEXT if timeline.span is None else timeline.span.get_span_context()
+        context = timeline.span.get_span_context()
         real = context.is_valid and REQUEST in timeline.span_ids
         self.trace_id = trace.format_trace_id(context.trace_id) if real else self._derived("", num_bytes=16)
 

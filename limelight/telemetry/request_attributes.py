@@ -1,5 +1,6 @@
 """Attributes of a request's own span, derived from its timeline: no content, and 0 is a value like any other."""
 
+from limelight.errors import ContextLengthExceeded, EngineNotRunning, Overloaded, RequestExpired, StepFailure
 from limelight.generation import INT64_MAX
 from limelight.quoting import MAX_REASON_CHARACTERS, shorten
 from limelight.telemetry import conventions as names
@@ -9,10 +10,13 @@ from limelight.telemetry.timings import timings
 AttributeValue = str | bool | int | float | tuple[str, ...]
 Attributes = dict[str, AttributeValue]
 
+QUOTES_NOTHING = (ContextLengthExceeded, EngineNotRunning, Overloaded, RequestExpired, StepFailure)
+"""Errors whose messages hold our own words and numbers alone."""
+
 
 def span_name(timeline: RequestTimeline) -> str:
     """As the GenAI conventions say."""
-    return f"{timeline.operation} {_text(timeline.model)}"
+    return f"{timeline.operation} {text_attribute(timeline.model)}"
 
 
 def creation_attributes(timeline: RequestTimeline) -> Attributes:
@@ -20,7 +24,7 @@ def creation_attributes(timeline: RequestTimeline) -> Attributes:
     return {
         names.GEN_AI_OPERATION_NAME: timeline.operation,
         names.GEN_AI_PROVIDER_NAME: names.PROVIDER_NAME,
-        names.GEN_AI_REQUEST_MODEL: _text(timeline.model),
+        names.GEN_AI_REQUEST_MODEL: text_attribute(timeline.model),
     }
 
 
@@ -42,7 +46,7 @@ def older_attributes(timeline: RequestTimeline) -> Attributes:
     inference = None if parts.prefill is None or parts.decode is None else parts.prefill + parts.decode
     return _known(
         {
-            names.VLLM_REQUEST_ID: _text(timeline.request_id),
+            names.VLLM_REQUEST_ID: text_attribute(timeline.request_id),
             names.VLLM_REQUEST_N: timeline.num_choices,
             names.VLLM_PROMPT_TOKENS: timeline.prompt_tokens,
             names.VLLM_COMPLETION_TOKENS: timeline.output_tokens,
@@ -57,6 +61,12 @@ def older_attributes(timeline: RequestTimeline) -> Attributes:
     )
 
 
+def text_attribute(value: object) -> str:
+    """A text from outside, short, and without what no exporter can encode."""
+    text = shorten(str(value), MAX_REASON_CHARACTERS)
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def error_type(timeline: RequestTimeline) -> str | None:
     """`error.type`: the error's code; None if there is no error."""
     error = timeline.error
@@ -64,17 +74,24 @@ def error_type(timeline: RequestTimeline) -> str | None:
 
 
 def error_description(timeline: RequestTimeline) -> str | None:
-    """Why the request's span has the status of an error; None: it has not, completed and aborted requests."""
-    if timeline.error is None or timeline.ending is Ending.ABORTED:
+    """Why the request's span has the status of an error; None: it has not, completed and aborted requests.
+
+    Messages that may quote the request give way to the code and the field.
+    """
+    error = timeline.error
+    if error is None or timeline.ending is Ending.ABORTED:
         return None
-    return _text(timeline.error.message)
+    if isinstance(error, QUOTES_NOTHING):
+        return text_attribute(error.message)
+    code = error.code or names.ERROR_TYPE_OTHER
+    return code if error.param is None else text_attribute(f"{code}: {error.param}")
 
 
 def _asked(timeline: RequestTimeline) -> Attributes:
     asked: dict[str, AttributeValue | None] = {
-        names.REQUEST_ID: _text(timeline.request_id),
-        names.HTTP_REQUEST_ID: None if timeline.http_request_id is None else _text(timeline.http_request_id),
-        names.OWNER: _text(timeline.owner),
+        names.REQUEST_ID: text_attribute(timeline.request_id),
+        names.HTTP_REQUEST_ID: None if timeline.http_request_id is None else text_attribute(timeline.http_request_id),
+        names.OWNER: text_attribute(timeline.owner),
         names.PRIORITY: _int64(timeline.priority),
         names.CACHE_SALTED: timeline.cache_salted,
     }
@@ -135,13 +152,19 @@ def _spent(timeline: RequestTimeline) -> Attributes:
 def _ended(timeline: RequestTimeline) -> Attributes:
     if timeline.ending is None:
         return {}
-    reason = _text(timeline.error.message) if timeline.error is not None and timeline.ending is Ending.ABORTED else None
+    reason = (
+        text_attribute(timeline.error.message)
+        if timeline.error is not None and timeline.ending is Ending.ABORTED
+        else None
+    )
     return _known(
         {
             names.ENDING: timeline.ending.value,
             names.ENDING_REASON: reason,
             names.ERROR_TYPE: error_type(timeline),
-            names.GEN_AI_RESPONSE_MODEL: _text(timeline.model) if timeline.ending is Ending.COMPLETED else None,
+            names.GEN_AI_RESPONSE_MODEL: text_attribute(timeline.model)
+            if timeline.ending is Ending.COMPLETED
+            else None,
             names.GEN_AI_RESPONSE_FINISH_REASONS: tuple(reason.value for reason in timeline.finish_reasons) or None,
         }
     )
@@ -150,12 +173,6 @@ def _ended(timeline: RequestTimeline) -> Attributes:
 def _int64(value: object) -> int | None:
     """A number from outside, brought to where exporters can encode it; None if it is none, which admission refuses."""
     return min(max(value, -INT64_MAX), INT64_MAX) if isinstance(value, int) else None
-
-
-def _text(value: object) -> str:
-    """A text from outside, short, and without what no exporter can encode."""
-    text = shorten(str(value), MAX_REASON_CHARACTERS)
-    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _known(attributes: dict[str, AttributeValue | None]) -> Attributes:

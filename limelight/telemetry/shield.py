@@ -3,6 +3,8 @@
 import logging
 from types import TracebackType
 
+from limelight.telemetry.log_fields import without_message
+
 logger = logging.getLogger(__name__)
 
 
@@ -27,5 +29,7 @@ class Shield:
             return False
         if not self._told:
             self._told = True
-            logger.error("%s failed; requests go on, and this is told once", self._what, exc_info=error)
+            logger.error(
+                "%s failed; requests go on, and this is told once", self._what, exc_info=without_message(error)
+            )
         return True

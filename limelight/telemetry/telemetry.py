@@ -81,7 +81,7 @@ class Telemetry:
         self.recent.append(timeline)
         self.num_ended += 1
         model = self.counters.model_label(timeline)
-        self.counters.request_ended(timeline, model, recorded_trace_id(timeline.span))
+        self.counters.request_ended(timeline, model, recorded_trace_id(timeline))
         self.genai_metrics.request_ended(timeline, model)
         self.tracing.end(timeline, output)
         log_request(timeline)

@@ -10,7 +10,9 @@ choice's by the scheduler, the delivery by whoever writes to the client. It keep
 import enum
 import time
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from opentelemetry import trace
 
 from limelight.errors import LimelightError
 from limelight.generation import ChatPrompt, FinishReason, GenerationRequest, SamplingParams
@@ -201,7 +203,8 @@ class RequestTimeline:
         ended_at, ending, error: the end; `error` is None for a completed one.
         finish_reasons: of its choices, when it has completed.
         steps_before, steps_after: seconds of all the engine's steps until it came, and until it had ended.
-        span: its OpenTelemetry span; after the end only what leads to it.
+        span: leads to its OpenTelemetry span, for links and logs; writing to it does nothing.
+        open_span: the span itself while it is open; nobody's but the tracing's, since a host's may raise.
         span_ids: hexadecimal span ids of those made of this timeline, by `SpanRecord.key`.
         parent_span_id: of the span above them, if there is one.
     """
@@ -224,6 +227,7 @@ class RequestTimeline:
         "http_request_id",
         "model",
         "num_choices",
+        "open_span",
         "operation",
         "output_tokens",
         "owner",
@@ -271,7 +275,8 @@ class RequestTimeline:
         self.finish_reasons: tuple[FinishReason, ...] = ()
         self.steps_before = 0.0
         self.steps_after = 0.0
-        self.span: Any = None
+        self.span: trace.Span = trace.INVALID_SPAN
+        self.open_span: trace.Span | None = None
         self.span_ids: dict[str, str] = {}
         self.parent_span_id: str | None = None
 

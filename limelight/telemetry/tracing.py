@@ -17,7 +17,7 @@ from limelight.config import EngineConfig
 from limelight.generation import Delta, GenerationRequest
 from limelight.telemetry import conventions as names
 from limelight.telemetry.content import input_attributes, output_attributes
-from limelight.telemetry.request_attributes import creation_attributes, older_attributes, span_name
+from limelight.telemetry.request_attributes import creation_attributes, older_attributes, span_name, text_attribute
 from limelight.telemetry.shield import Shield
 from limelight.telemetry.span_tree import REQUEST, SpanRecord, spans_of
 from limelight.telemetry.step_records import StepRecord
@@ -43,7 +43,6 @@ class Tracing:
 
     def begin(self, timeline: RequestTimeline, request: GenerationRequest) -> None:
         """Open the request's span as a child of the request's own context, or of the current one."""
-        timeline.span = trace.INVALID_SPAN
         with self._shield:
             parent = otel_context.get_current() if request.trace_context is None else request.trace_context
             span = self.tracer.start_span(
@@ -52,7 +51,10 @@ class Tracing:
                 attributes=creation_attributes(timeline),
                 start_time=timeline.unix_ns(timeline.arrived_at),
             )
-            timeline.span = span
+            timeline.open_span = span
+            context = span.get_span_context()
+            if isinstance(context, trace.SpanContext):
+                timeline.span = trace.NonRecordingSpan(context)
             if span.is_recording():
                 timeline.span_ids[REQUEST] = _span_id(span)
                 above = trace.get_current_span(parent)
@@ -62,17 +64,16 @@ class Tracing:
                     span.set_attributes(input_attributes(request.prompt))
 
     def end(self, timeline: RequestTimeline, output: Callable[[], Sequence[Delta]]) -> None:
-        """Make the spans below it, and end it; of the span, only its ids are kept."""
+        """Make the spans below it, and end it."""
         assert timeline.ended_at is not None, "it has ended"
-        span = timeline.span
-        context = trace.INVALID_SPAN_CONTEXT
+        span, timeline.open_span = timeline.open_span, None
+        if span is None:
+            return
         with self._shield:
-            context = span.get_span_context()
             if span.is_recording():
-                self._complete(timeline, output)
+                self._complete(timeline, span, output)
         with self._shield:
             span.end(end_time=timeline.unix_ns(timeline.ended_at))
-        timeline.span = trace.NonRecordingSpan(context)
 
     def step_ended(self, step: StepRecord, chunks: Sequence[Any], live: Mapping[str, RequestTimeline]) -> None:
         """Make a span of a step if its number is one of those that get one, or if it stalled.
@@ -87,18 +88,18 @@ class Tracing:
             return
         with self._shield:
             ids = dict.fromkeys(chunk.sequence.request_id for chunk in chunks)
-            linked = [live[request_id] for request_id in ids if request_id in live and _sampled(live[request_id].span)]
+            linked = [live[request_id] for request_id in ids if request_id in live]
+            linked = [timeline for timeline in linked if recorded_trace_id(timeline) is not None]
             if linked:
                 self._record_step(step, chunks, linked, stalled)
 
-    def _complete(self, timeline: RequestTimeline, output: Callable[[], Sequence[Delta]]) -> None:
-        span = timeline.span
+    def _complete(self, timeline: RequestTimeline, span: trace.Span, output: Callable[[], Sequence[Delta]]) -> None:
         root, *below = spans_of(timeline)
         span.set_attributes(root.attributes)
         if self._config.trace_vllm_attributes:
             span.set_attributes(older_attributes(timeline))
         if root.error is not None:
-            span.set_status(trace.StatusCode.ERROR, root.error)
+            span.set_status(trace.StatusCode.ERROR, self._description(timeline, root.error))
         contexts = {REQUEST: trace.set_span_in_context(span, Context())}
         for record in below:
             assert record.parent is not None, "only the request's span has no parent"
@@ -106,6 +107,12 @@ class Tracing:
             contexts[record.key] = trace.set_span_in_context(child, Context())
         if self._config.trace_content and timeline.ending is not None:
             span.set_attributes(output_attributes(output(), timeline.ending.value))
+
+    def _description(self, timeline: RequestTimeline, description: str) -> str:
+        """Why it failed; the whole message, which may quote the request, only for those who ask for content."""
+        if self._config.trace_content and timeline.error is not None:
+            return text_attribute(timeline.error.message)
+        return description
 
     def _record(self, record: SpanRecord, timeline: RequestTimeline, context: Context) -> trace.Span:
         span = self.tracer.start_span(
@@ -142,11 +149,9 @@ def _span_id(span: trace.Span) -> str:
     return trace.format_span_id(span.get_span_context().span_id)
 
 
-def _sampled(span: trace.Span) -> bool:
-    """Whether a link to it will lead to something."""
-    return span.is_recording() and span.get_span_context().trace_flags.sampled
-
-
-def recorded_trace_id(span: trace.Span) -> str | None:
-    """The hexadecimal trace id of a span that is recorded and sampled: one that can be looked up. None of any other."""
-    return trace.format_trace_id(span.get_span_context().trace_id) if _sampled(span) else None
+def recorded_trace_id(timeline: RequestTimeline) -> str | None:
+    """The hexadecimal trace id of a request that is recorded and sampled: one that can be looked up; None of others."""
+    context = timeline.span.get_span_context()
+    if REQUEST not in timeline.span_ids or not context.trace_flags.sampled:
+        return None
+    return trace.format_trace_id(context.trace_id)

@@ -62,11 +62,13 @@ def test_names_times_attributes_and_events_are_those_of_the_tree() -> None:
         assert span.status.code == Status.STATUS_CODE_UNSET
 
 
-def test_a_failed_request_has_the_status_of_an_error() -> None:
+def test_a_failed_request_has_the_status_of_an_error_whose_message_is_withheld() -> None:
     timeline = prepared()
-    end(timeline, 1009.0, StepFailure("broken"))
-    root = spans_in(otlp_json(timeline))[0]
-    assert (root.status.code, root.status.message) == (Status.STATUS_CODE_ERROR, "broken")
+    end(timeline, 1009.0, StepFailure("broken at secret"))
+    document = otlp_json(timeline)
+    root = spans_in(document)[0]
+    assert (root.status.code, root.status.message) == (Status.STATUS_CODE_ERROR, "step_failed")
+    assert "secret" not in json.dumps(document)
 
 
 @given(lives())

@@ -301,7 +301,8 @@ def test_a_request_without_output_ends_with_its_prompt() -> None:
         (RequestCancelled("the client left"), None, "request_cancelled"),
         (RequestExpired("5 s are over"), "5 s are over", "request_expired"),
         (Overloaded("full"), "full", "overloaded"),
-        (InvalidRequest("x is 3"), "x is 3", "invalid_value"),
+        (InvalidRequest("secret", param="structured_outputs"), "invalid_value: structured_outputs", "invalid_value"),
+        (LimelightError("secret"), "internal_error", "internal_error"),
         (StepFailure("broken"), "broken", "step_failed"),
     ],
 )

@@ -234,6 +234,18 @@ async def test_content_is_there_for_those_who_ask() -> None:
     assert "gen_ai.input.messages" not in traces.request("tokens").attributes
 
 
+async def test_what_an_error_quotes_is_there_for_those_who_ask() -> None:
+    told = []
+    for wanted in (False, True):
+        traces = Traces()
+        async with traces.engine(trace_content=wanted) as engine:
+            with pytest.raises(LimelightError, match="secret"):
+                await engine.generate("hello", SHORT, adapter="secret", request_id="r")
+        told.append(traces.request("r").status.description)
+    assert "secret" not in told[0]
+    assert "secret" in told[1]
+
+
 # ---- endings
 
 
@@ -304,7 +316,7 @@ UNSET, ERROR = StatusCode.UNSET, StatusCode.ERROR
         (abort, UNSET, "aborted", "request_cancelled", None),
         (expire, ERROR, "expired", "request_expired", "5 seconds are over"),
         (reject, ERROR, "rejected", "overloaded", "2 requests are live"),
-        (refuse_model, ERROR, "invalid", "model_not_found", "unknown"),
+        (refuse_model, ERROR, "invalid", "model_not_found", "model_not_found"),
         (refuse_length, ERROR, "invalid", "context_length_exceeded", "5"),
         (refuse_pages, ERROR, "invalid", "context_length_exceeded", "601"),
         (fail, ERROR, "failed", "step_failed", "forward pass"),

@@ -152,22 +152,16 @@ def _spent(timeline: RequestTimeline) -> Attributes:
 def _ended(timeline: RequestTimeline) -> Attributes:
     if timeline.ending is None:
         return {}
-    reason = (
-        text_attribute(timeline.error.message)
-        if timeline.error is not None and timeline.ending is Ending.ABORTED
-        else None
-    )
-    return _known(
-        {
-            names.ENDING: timeline.ending.value,
-            names.ENDING_REASON: reason,
-            names.ERROR_TYPE: error_type(timeline),
-            names.GEN_AI_RESPONSE_MODEL: text_attribute(timeline.model)
-            if timeline.ending is Ending.COMPLETED
-            else None,
-            names.GEN_AI_RESPONSE_FINISH_REASONS: tuple(reason.value for reason in timeline.finish_reasons) or None,
-        }
-    )
+    ended: dict[str, AttributeValue | None] = {
+        names.ENDING: timeline.ending.value,
+        names.ERROR_TYPE: error_type(timeline),
+        names.GEN_AI_RESPONSE_FINISH_REASONS: tuple(reason.value for reason in timeline.finish_reasons) or None,
+    }
+    if timeline.ending is Ending.COMPLETED:
+        ended[names.GEN_AI_RESPONSE_MODEL] = text_attribute(timeline.model)
+    if timeline.ending is Ending.ABORTED and timeline.error is not None:
+        ended[names.ENDING_REASON] = text_attribute(timeline.error.message)
+    return _known(ended)
 
 
 def _int64(value: object) -> int | None:

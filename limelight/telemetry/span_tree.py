@@ -69,7 +69,7 @@ def spans_of(timeline: RequestTimeline, now: float | None = None) -> list[SpanRe
     spans = [root, *_preparation(timeline, end)]
     if timeline.submitted_at is not None and timeline.submitted_at <= end:
         choices = timeline.choices
-        ends = [_end_of_choice(choice, end) for choice in choices]
+        ends = [end if choice.ended_at is None else min(end, choice.ended_at) for choice in choices]
         ends[ends.index(max(ends))] = end  # its last text is still made and told
         for choice, choice_end in zip(choices, ends, strict=True):
             spans += _choice(choice, timeline.submitted_at, choice_end, timeline)
@@ -169,13 +169,6 @@ _EVENTS = {
     InterruptionKind.RESUMED: names.EVENT_RESUMED,
     InterruptionKind.STALL: names.EVENT_STALL,
 }
-
-
-def _end_of_choice(choice: ChoiceTimeline, end: float) -> float:
-    """Its last token is noted a moment after it has given up its seat."""
-    if choice.ended_at is None:
-        return end
-    return min(end, max(choice.ended_at, choice.last_token_at or choice.ended_at))
 
 
 def _child(name: str, start: float, end: float) -> SpanRecord:

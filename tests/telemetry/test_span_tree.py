@@ -94,8 +94,7 @@ def scheduled_life(
         elif kind is not None:
             interrupted(kind, at, late)
         set_to("last_token_at", at)
-    # The seat is given up a moment before the last token is noted.
-    set_to("ended_at", max(ARRIVED, at - draw(st.sampled_from([0.0, 1e-6]))))
+    set_to("ended_at", at)
     return events, at
 
 
@@ -266,20 +265,6 @@ def test_several_choices_have_a_span_each_and_the_last_one_to_end_reaches_the_en
     assert spans["choice 0"].end == spans["choice 0/decode"].end == ARRIVED + 5
     assert spans["choice 1"].end == spans["choice 1/decode"].end == ARRIVED + 7
     assert [spans[f"choice 1/{name}"].parent for name in ("queue", "prefill", "decode")] == ["choice 1"] * 3
-
-
-def test_a_choice_whose_seat_was_free_before_its_only_token_was_noted_has_drawn_it() -> None:
-    timeline = prepared(n=2)
-    for choice in timeline.choices:
-        choice.scheduled_at = ARRIVED + 3
-        choice.ended_at = ARRIVED + 4
-        choice.first_token_at = choice.last_token_at = ARRIVED + 4.001
-        choice.finish_reason = FinishReason.STOP
-    timeline.choices[1].ended_at = ARRIVED + 5
-    end(timeline, ARRIVED + 7, None)
-    decode = by_key(timeline)["choice 0/decode"]
-    assert decode.start == decode.end == ARRIVED + 4.001
-    assert [event.name for event in decode.events] == ["first token", "last token"]
 
 
 def test_a_request_without_output_ends_with_its_prompt() -> None:

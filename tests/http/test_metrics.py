@@ -110,6 +110,39 @@ async def test_a_registry_of_the_host_is_shown_whole_and_two_applications_get_al
         assert "of_the_host" not in (await scraped(other)).text
 
 
+async def test_refusals_before_the_engine_are_counted_by_route_and_reason(serve):
+    settings = HttpSettings(api_keys={"ann": "secret"}, max_body_bytes=1000, allowed_hosts=("127.0.0.1",))
+    async with serve(settings=settings) as client:
+        key = {"authorization": "Bearer secret"}
+        await client.post(CHAT, json=chat_body())
+        await client.post(CHAT, json=chat_body(), headers={**key, "host": "evil.example"})
+        await client.post(CHAT, json=chat_body(model="unknown"), headers=key)
+        await client.post(CHAT, json=chat_body(user="x" * 2000), headers=key)
+        await client.post(CHAT, content=b"{}", headers={**key, "content-type": "text/csv"})
+        await client.post(CHAT, content=b"{", headers=key)
+        await client.post("/v1/load_lora_adapter", json={}, headers=key)
+        await client.get(CHAT, headers=key)
+        await client.get("/v1/nothing/here", headers=key)
+        assert (await client.post(CHAT, json=chat_body(max_tokens=3), headers=key)).status_code == 200
+        families = {family.name: family for family in parse_text((await scraped(client, **key)).text)}
+    found = {
+        (sample.labels["route"], sample.labels["reason"]): sample.value
+        for sample in families["limelight_http_refusals"].samples
+    }
+    chat_reasons = ("unauthorized", "forbidden", "not_found", "too_large", "media_type", "invalid")
+    expected = {(CHAT, reason) for reason in chat_reasons}
+    expected |= {
+        ("/v1/load_lora_adapter", "forbidden"),
+        ("unmatched", "not_found"),
+        ("unmatched", "method_not_allowed"),
+    }
+    assert found == dict.fromkeys(expected, 1)
+    sent = {s.labels["route"]: s.value for s in families["limelight_http_response_bytes"].samples}
+    assert sent[CHAT] > 1000
+    waited = {s.labels["route"]: s.value for s in families["limelight_http_send_wait_seconds"].samples}
+    assert waited[CHAT] >= 0
+
+
 async def test_streams_go_on_while_many_scrape(serve):
     async with serve(scripted_engine(vllm_metrics=True)) as client:
         async with anyio.create_task_group() as group:

@@ -13,6 +13,7 @@ from limelight.config import MAX_RECENT_REQUESTS
 from limelight.engine import Engine
 from limelight.errors import InvalidRequest, RequestCancelled, RequestNotFound
 from limelight.http.auth import ADMIN, NEEDS_OBSERVE, Principal
+from limelight.http.exchange import UNTRACED
 from limelight.http.live.feed import FeedAnswer, LiveFeed, views_of
 from limelight.http.live.objects import (
     RequestDetail,
@@ -27,13 +28,15 @@ from limelight.telemetry.otlp_json import otlp_json
 from limelight.telemetry.span_tree import SpanRecord, spans_of
 from limelight.telemetry.timeline import RequestTimeline
 
+LOOKS = NEEDS_OBSERVE | UNTRACED
+
 
 def live_routes(serving: Serving) -> list[HTTPRouteHandler]:
     """All of them. Whoever may observe sees the numbers of everybody's requests, and ends only its own."""
     engine = serving.engine
     feed = LiveFeed(engine)
 
-    @get("/v1/requests", opt=NEEDS_OBSERVE)
+    @get("/v1/requests", opt=LOOKS)
     async def list_requests(request: Request[Any, Any, Any]) -> RequestList:
         telemetry = engine.telemetry
         recent = list(islice(reversed(telemetry.recent), _number_of_recent(request)))
@@ -44,15 +47,15 @@ def live_routes(serving: Serving) -> list[HTTPRouteHandler]:
             recent=await views_of(engine, recent),
         )
 
-    @get("/v1/requests/events", opt=NEEDS_OBSERVE)
+    @get("/v1/requests/events", opt=LOOKS)
     async def watch_requests() -> ASGIApp:
         return FeedAnswer(feed)
 
-    @get("/v1/requests/{request_id:str}", opt=NEEDS_OBSERVE)
+    @get("/v1/requests/{request_id:str}", opt=LOOKS)
     async def show_request(request: Request[Any, Any, Any]) -> RequestDetail:
         return _detail(engine, _found(engine, request))
 
-    @get("/v1/requests/{request_id:str}/trace", opt=NEEDS_OBSERVE)
+    @get("/v1/requests/{request_id:str}/trace", opt=LOOKS)
     async def download_trace(request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:
         timeline = _found(engine, request)
         engine.live_view.of(timeline)  # counts up to now

@@ -430,6 +430,22 @@ def test_a_client_that_never_reads_does_not_hold_the_server_up() -> None:
     assert "Traceback" not in errors
 
 
+def test_those_who_watch_the_requests_do_not_hold_the_server_up_whether_they_read_or_not() -> None:
+    feed = "/v1/requests/events"
+    with serving(QUICK, "--drain-timeout", "300") as server, socket.socket() as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        silent.connect(("127.0.0.1", server.port))
+        silent.sendall(f"GET {feed} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        with urllib.request.urlopen(f"{server.url}{feed}", timeout=60) as watcher:
+            assert watcher.readline() == b"event: history\n"
+            server.signal(signal.SIGTERM)
+            rest = watcher.read()
+        code, errors = server.end()
+    assert b"event: snapshot\n" in rest
+    assert code == 0
+    assert "Traceback" not in errors
+
+
 def test_a_server_whose_engine_has_failed_ends_with_1() -> None:
     with serving("echo, before_step=device_lost") as server:
         request = urllib.request.Request(

@@ -235,7 +235,7 @@ class FailingExecutor(ScriptedExecutor):
         self._chance = chance
         self.seconds = 0.0
 
-    def submit(self, step: Step):  # type: ignore[no-untyped-def]
+    def submit(self, step: Step):
         began_at = time.monotonic()
         try:
             wait = super().submit(step)
@@ -246,19 +246,19 @@ class FailingExecutor(ScriptedExecutor):
             self.seconds += time.monotonic() - began_at
         return self._fail if self._chance.random() < 0.017 else wait
 
-    def _fail(self):  # type: ignore[no-untyped-def]
+    def _fail(self):
         raise ValueError("failed while it ran")
 
 
 def failing_engine(chance: random.Random, executors: list[FailingExecutor], **options: object) -> Engine:
     load_scripted = scripted_model(num_pages=20, max_model_len=120)
 
-    def load(config, report):  # type: ignore[no-untyped-def]
+    def load(config, report):
         model = load_scripted(config, report)
         executors.append(FailingExecutor(chance, model.capacity))
         return msgspec.structs.replace(model, executor=executors[-1])
 
-    return Engine("scripted", loader=load, **options)  # type: ignore[arg-type]
+    return Engine("scripted", loader=load, **options)
 
 
 async def impatient(engine: Engine, chance: random.Random, number: int) -> None:

@@ -25,7 +25,8 @@ of yours, one engine each.
 
 Everything is read from plain numbers when somebody scrapes. `model` is the served name or that of a LoRA adapter,
 `route` the template of a route, `principal` the name given to an API key. What a client makes up never becomes a
-label: it counts as `other` or `unmatched`.
+label: it counts as `other` or `unmatched`. `limelight serve` adds `limelight_trace_spans_total` where it exports
+traces, with the label `outcome`: `exported`, `failed` or `dropped`.
 
 [examples/monitoring](../examples/monitoring) has a Grafana dashboard and alert rules over these metrics, and a
 compose file that shows them.

@@ -55,6 +55,13 @@ def export_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="/metrics has vLLM's names, too, for dashboards and gateways that were made for it",
     )
+    group.add_argument(
+        "--recent-requests",
+        type=int,
+        default=defaults.recent_requests,
+        metavar="N",
+        help="ended requests that /v1/requests and the page /ui/requests still show",
+    )
 
 
 def log_options(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from limelight.telemetry import buckets
 from limelight.telemetry.instruments import OTHER, Counter, Histogram, HistogramFamily
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.timeline import Ending, RequestTimeline
-from limelight.telemetry.timings import timings
+from limelight.telemetry.timings import Timings
 from limelight.telemetry.usage_totals import UsageTotals
 
 STEP_PARTS = ("handover", "submit", "masks", "result", "report")
@@ -83,23 +83,24 @@ class EngineCounters:
         """The served name, or that of an adapter that was there once; `OTHER` for a name that nobody has checked."""
         return timeline.model if timeline.adapter is None or timeline.model in self._models else OTHER
 
-    def request_ended(self, timeline: RequestTimeline, model: str, trace_id: str | None) -> None:
+    def request_ended(self, timeline: RequestTimeline, known: Timings, model: str, trace_id: str | None) -> None:
         """A request has ended, or was refused.
 
         Args:
+            known: its timings.
             model: its `model_label`.
             trace_id: hexadecimal, of a span that is recorded; None: there is none.
         """
         assert timeline.ending is not None, "it has ended"
         assert timeline.ended_at is not None, "it has ended"
+        assert known.total is not None, "it has ended"
         self.requests.add(1, model, timeline.ending, _reason(timeline))
         at = timeline.unix_ns(timeline.ended_at) / 1e9
-        total = timeline.ended_at - timeline.arrived_at
-        self.request_seconds.of(model, timeline.ending).observe_traced(total, trace_id, at)
+        self.request_seconds.of(model, timeline.ending).observe_traced(known.total, trace_id, at)
         if timeline.admitted_at is None:
             return
         self.usage.ended(timeline)
-        self._observe_parts(timeline, model, trace_id, at)
+        self._observe_parts(known, model, trace_id, at)
         if timeline.scheduled_at is not None:
             self._observe_sizes(timeline, model)
 
@@ -115,8 +116,7 @@ class EngineCounters:
         self._result.observe(step.ended_at - step.masked_at)
         self._report.observe(time.monotonic() - step.ended_at)
 
-    def _observe_parts(self, timeline: RequestTimeline, model: str, trace_id: str | None, at: float) -> None:
-        known = timings(timeline)
+    def _observe_parts(self, known: Timings, model: str, trace_id: str | None, at: float) -> None:
         parts = (
             (self.first_token_seconds, known.time_to_first_token),
             (self.queue_seconds, known.queue),

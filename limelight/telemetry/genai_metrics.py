@@ -13,7 +13,7 @@ from limelight.telemetry import conventions as names
 from limelight.telemetry.request_attributes import error_type
 from limelight.telemetry.shield import Shield
 from limelight.telemetry.timeline import Ending, RequestTimeline
-from limelight.telemetry.timings import timings
+from limelight.telemetry.timings import Timings
 
 
 class GenAIMetrics:
@@ -45,17 +45,17 @@ class GenAIMetrics:
             explicit_bucket_boundaries_advisory=buckets.GENAI_TOKEN_SECONDS,
         )
 
-    def request_ended(self, timeline: RequestTimeline, model: str) -> None:
+    def request_ended(self, timeline: RequestTimeline, known: Timings, model: str) -> None:
         """A request has ended, or was refused.
 
         Args:
+            known: its timings.
             model: that it counts for; never a name that nobody has checked.
         """
         with self._shield:
-            self._record(timeline, model)
+            self._record(timeline, known, model)
 
-    def _record(self, timeline: RequestTimeline, model: str) -> None:
-        known = timings(timeline)
+    def _record(self, timeline: RequestTimeline, known: Timings, model: str) -> None:
         assert known.total is not None, "it has ended"
         context = set_span_in_context(timeline.span, Context())
         attributes = {

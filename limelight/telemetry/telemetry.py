@@ -19,6 +19,7 @@ from limelight.telemetry.http_counters import HttpCounters
 from limelight.telemetry.request_log import log_request
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.timeline import Ending, RequestTimeline
+from limelight.telemetry.timings import timings
 from limelight.telemetry.tracing import Tracing, recorded_trace_id
 
 
@@ -81,8 +82,9 @@ class Telemetry:
         self.recent.append(timeline)
         self.num_ended += 1
         model = self.counters.model_label(timeline)
-        self.counters.request_ended(timeline, model, recorded_trace_id(timeline))
-        self.genai_metrics.request_ended(timeline, model)
+        known = timings(timeline)
+        self.counters.request_ended(timeline, known, model, recorded_trace_id(timeline))
+        self.genai_metrics.request_ended(timeline, known, model)
         self.tracing.end(timeline, output)
         log_request(timeline)
 

@@ -11,7 +11,7 @@ from limelight.cli.batch_progress import BatchProgress
 from limelight.cli.event_loop import run
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.settings import engine_config
-from limelight.cli.telemetry import ExportSettings, content_warning, export_settings, exporting, observed_engine
+from limelight.cli.telemetry import ExportSettings, export_settings, export_warnings, exporting, observed_engine
 from limelight.cli.terminal import interruptible_by_the_system, say
 from limelight.engine import Engine, ModelLoader
 from limelight.errors import ConfigError
@@ -56,8 +56,9 @@ async def _observed(
     exports: ExportSettings | None,
 ) -> int:
     """Answer, with traces and metrics exported if they are to be."""
-    if options.trace_content:
-        say(content_warning(exports))
+    content = bool(options.trace_content)
+    for line in export_warnings(options.otlp_endpoint, trace_content=content, settings=exports):
+        say(line)
     async with exporting(exports, say) as exporter:
         loading = LoadingProgress()
         engine = observed_engine(engine_config(options), loader, loading, exporter)

@@ -18,7 +18,7 @@ from limelight.cli.event_loop import run
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.log_format import configure_logging
 from limelight.cli.settings import allowed_hosts, api_keys, engine_config, is_loopback
-from limelight.cli.telemetry import ExportSettings, Tell, content_warning, export_settings, exporting, observed_engine
+from limelight.cli.telemetry import ExportSettings, Tell, export_settings, export_warnings, exporting, observed_engine
 from limelight.cli.terminal import as_options, interruptible_by_the_system, say
 from limelight.config import EngineConfig
 from limelight.engine import Engine, ModelLoader
@@ -118,8 +118,9 @@ async def _observed(
     tell: Tell,
 ) -> int:
     """Serve, with traces and metrics exported if they are to be."""
-    if options.trace_content:
-        tell(content_warning(exports))
+    content = bool(options.trace_content)
+    for line in export_warnings(options.otlp_endpoint, trace_content=content, settings=exports):
+        tell(line)
     async with exporting(exports, tell) as exporter:
         return await _serve(config, loader, settings, listener, options, exporter, tell)
 

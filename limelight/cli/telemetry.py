@@ -3,8 +3,9 @@
 Imports no SDK: a process that exports nothing does not pay for one. What is set up is in `exporting.py`.
 """
 
+import ipaddress
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -30,6 +31,8 @@ BATCH_SIZE = 64
 QUEUE_SIZE = 2048
 """Spans that wait to be sent, as OpenTelemetry has it; more are dropped."""
 
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+_URL = re.compile(r"""[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+""")  # RFC 3986, section 2
 _SIGNAL_PATH = re.compile(r"/v1/(traces|metrics)/?$")
 
 
@@ -141,12 +144,17 @@ def observed_engine(
     return engine
 
 
-def content_warning(settings: ExportSettings | None) -> str:
-    """What to say at the start where prompts and answers are put into spans."""
+def export_warnings(endpoint: str | None, *, trace_content: bool, settings: ExportSettings | None) -> Iterator[str]:
+    """What to say at the start: options without effect, and prompts and answers that leave the process."""
+    if endpoint is not None and settings is None:
+        yield "warning: --otlp-endpoint has no effect, as variables of OpenTelemetry (OTEL_SDK_DISABLED) say otherwise"
+    if not trace_content:
+        return
     if settings is None or not settings.exports_traces:
-        return "warning: --trace-content has no effect, as no traces are exported; give --otlp-endpoint"
-    where = "to the console" if settings.traces_url is None else f"to {shown_url(settings.traces_url)}"
-    return f"warning: --trace-content sends prompts and answers {where}; whoever sees the traces reads them"
+        yield "warning: --trace-content has no effect, as no traces are exported"
+        return
+    where = "the console" if settings.traces_url is None else shown_url(settings.traces_url)
+    yield f"warning: --trace-content sends prompts and answers to {where}: whoever sees the traces reads them"
 
 
 def shown_url(url: str) -> str:
@@ -194,11 +202,18 @@ def _joined(base: str, signal: Signal) -> str:
 def _check_url(source: str, url: str) -> None:
     try:
         parts = urlsplit(url)
-        is_whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
+        is_whole = parts.scheme in ("http", "https") and _is_host(parts.hostname or "") and parts.port != 0
     except ValueError:  # a port that is none, or half an IPv6 address
         is_whole = False
-    if not is_whole or not url.isprintable() or " " in url:
+    if not is_whole or not _URL.fullmatch(url):
         raise ConfigError(f"{source} is {quoted(url)}; give an address with scheme and host, like {DEFAULT_ENDPOINT}")
+
+
+def _is_host(name: str) -> bool:
+    if ":" in name:
+        ipaddress.IPv6Address(name)
+        return True
+    return _HOST.fullmatch(name) is not None
 
 
 def _check_protocol(signal: Signal, given: Mapping[str, str]) -> None:

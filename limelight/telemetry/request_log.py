@@ -3,6 +3,7 @@
 The logger is `limelight.requests`, the level INFO. Its fields are attributes of the record, too.
 """
 
+import contextlib
 import json
 import logging
 from collections.abc import Mapping
@@ -95,7 +96,8 @@ def _write(level: int, subject: str, fields: Mapping[str, str | float | None], i
     known = {name: round(value, 6) if isinstance(value, float) else value for name, value in fields.items()}
     known = {name: value for name, value in known.items() if value is not None}
     words = " ".join(f"{name}={_word(str(value))}" for name, value in known.items())
-    logger.log(level, "%s: %s", subject, words, extra={**ids, **known})
+    with contextlib.suppress(Exception):  # of a host's filter, which must not cost the request
+        logger.log(level, "%s: %s", subject, words, extra={**ids, **known})
 
 
 def _word(text: str) -> str:

@@ -154,6 +154,16 @@ def test_fields_do_not_collide_with_those_of_every_record() -> None:
     assert not own & {*ID_FIELDS, *REQUEST_FIELDS, *EXCHANGE_FIELDS}
 
 
+async def test_a_host_whose_filter_fails_harms_no_request(records: Records) -> None:
+    def fail(record: logging.LogRecord) -> bool:
+        raise KeyError(record.levelname)
+
+    records.addFilter(fail)
+    async with scripted_engine("abc") as engine:
+        assert (await engine.generate("hi")).outputs[0].text == "abc"
+        assert (await engine.generate("hi")).outputs[0].text == "abc"
+
+
 # ---- fields
 
 

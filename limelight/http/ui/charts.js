@@ -13,7 +13,7 @@ const MAX_SAMPLES = 600;
 /** A limit is drawn where it is not so far up that everything else would lie on the ground. */
 const MAX_LIMIT_RATIO = 4;
 
-/** Title, how values read, and series: name, mark (area, line or limit) and value of a sample, null where there is none. */
+/** Title, how values read, and series: name, mark (area, line, limit, or a figure without one) and value of a sample, null where there is none. */
 const CHARTS = [
   { title: "batch", format: count, series: [
     ["running", "area", (sample) => sample.num_running],
@@ -23,6 +23,7 @@ const CHARTS = [
   { title: "pages", format: count, series: [
     ["usedPages", "area", (sample, engine) => engine.num_pages - sample.num_free_pages],
     ["cachedPages", "line", (sample) => sample.num_cached_pages],
+    ["freePages", "figure", (sample) => sample.num_free_pages],
     ["allPages", "limit", (_, engine) => engine.num_pages],
   ] },
   { title: "stepTime", format: seconds, series: [
@@ -124,13 +125,14 @@ class Chart {
 
   #most() {
     const most = this.#values.map((values) => Math.max(...values));
-    const isLimit = this.#description.series.map(([, mark]) => mark === "limit");
-    const highest = Math.max(...most.filter((_, place) => !isLimit[place]));
-    return Math.max(...most.filter((value, place) => !isLimit[place] || value <= highest * MAX_LIMIT_RATIO));
+    const marked = (...marks) => most.filter((_, place) => marks.includes(this.#description.series[place][1]));
+    const highest = Math.max(...marked("area", "line"));
+    return Math.max(highest, ...marked("limit").filter((limit) => limit <= highest * MAX_LIMIT_RATIO));
   }
 
   #outline(values, top, mark) {
     const y = (value) => (HEIGHT - (value / top) * HEIGHT).toFixed(1);
+    if (mark === "figure") return "";
     if (mark === "limit") return values.at(-1) > top ? "" : `M0 ${y(values.at(-1))}H${WIDTH}`;
     const points = values.map((value, place) => `${this.#x(place).toFixed(1)} ${y(value)}`).join("L");
     return mark === "area" ? `M${this.#x(0).toFixed(1)} ${HEIGHT}L${points}V${HEIGHT}Z` : `M${points}`;

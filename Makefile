@@ -66,7 +66,7 @@ test: $(READY) $(TEST_MODEL_READY) $(EVAL_READY)  ## all tests that need Python 
 test-explore: $(READY)  ## the property tests on examples that no run has seen
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "hypothesis and not browser"
 
-test-browser: $(READY)  ## the chat page in a real browser
+test-browser: $(READY)  ## the pages in a real browser
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
 		then apt-get update -q && apt-get install -q -y --no-install-recommends chromium; \

@@ -18,7 +18,7 @@ export const bytes = (value) => (value < 1000 ? `${value} B` : `${(value / 1000)
 
 /** Time of day of Unix seconds, with up to three `digits` of a second. */
 export function clock(unix, digits = 0) {
-  const parts = { hour: "numeric", minute: "2-digit", second: "2-digit" };
+  const parts = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
   if (digits > 0) parts.fractionalSecondDigits = digits;
   return new Date(unix * 1000).toLocaleTimeString(document.documentElement.lang, parts);
 }

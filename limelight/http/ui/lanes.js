@@ -7,6 +7,9 @@ import { duration, partsOf, PARTS } from "./parts.js";
 import { trouble } from "./running.js";
 import { say } from "./strings.js";
 
+/** Of the width of the axis; a label further to the right would not fit. */
+const ROOM_FOR_LABEL = 0.06;
+
 export class Lanes {
   #list = element("lanes");
   #axis = element("axis");
@@ -44,7 +47,8 @@ export class Lanes {
   #drawAxis(scale, shown) {
     this.#axis.hidden = !shown;
     if (!shown) return;
-    const labels = ticks(scale.start, scale.end).map((at) => [at, scale.label(at)]);
+    const last = scale.end - (scale.end - scale.start) * ROOM_FOR_LABEL;
+    const labels = ticks(scale.start, last).map((at) => [at, scale.label(at)]);
     if (this.#axis.dataset.labels === JSON.stringify([scale.start, labels])) return;
     this.#axis.dataset.labels = JSON.stringify([scale.start, labels]);
     this.#axis.replaceChildren(...labels.map(([at, label]) => {

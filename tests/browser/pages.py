@@ -1,9 +1,10 @@
 """Pages of a real server in a real browser, and what stands on the page of requests."""
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 
+from limelight.errors import RequestCancelled
 from limelight.generation import SamplingParams
 from tests.http.wire import serving
 
@@ -49,10 +50,11 @@ async def connected(page):
 
 @asynccontextmanager
 async def endless(engine, *names):
-    """Requests that run until the block is left."""
+    """Requests that run until the block is left, or somebody aborts them."""
 
     async def run(name):
-        await engine.generate("talk", SamplingParams(max_tokens=2000, ignore_eos=True), request_id=name)
+        with suppress(RequestCancelled):
+            await engine.generate("talk", SamplingParams(max_tokens=2000, ignore_eos=True), request_id=name)
 
     async with anyio.create_task_group() as tasks:
         for name in names:

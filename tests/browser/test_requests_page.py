@@ -15,7 +15,7 @@ import pytest
 from limelight.generation import SamplingParams
 from limelight.http import HttpSettings
 from limelight.testing import scripted_engine
-from tests.browser.pages import REQUESTS, browsing, connected, lane, open_page, row
+from tests.browser.pages import REQUESTS, browsing, connected, endless, lane, open_page, row
 from tests.http.test_sse import Barrier
 from tests.http.wire import CHAT, chat_body
 
@@ -76,6 +76,23 @@ async def test_parts_are_as_wide_as_they_were_long(browser):
         assert ratio == pytest.approx(lengths["decode"] / lengths["request"], abs=0.01)
         await page.locator('#spans [data-span="prefill"] summary').click()
         assert await page.locator('#spans [data-span="prefill"] .events li').count() >= 1
+
+
+async def test_a_running_request_is_followed_through_preemptions_with_its_spans_left_open(browser):
+    engine = scripted_engine(step_seconds=0.01, num_pages=24)
+    async with open_page(browser, engine, path=REQUESTS) as page:
+        await connected(page)
+        async with endless(engine, "one", "two"):
+            await page.locator('#running tr:has-text("preempted") button.link').click()
+            decode = page.locator('#spans [data-span="decode"]')
+            await decode.locator("summary").click()
+            await playwright.expect(decode.locator(".events .preempted")).not_to_have_count(0)
+            await playwright.expect(decode.locator(".pause")).not_to_have_count(0)
+            length = await decode.locator(".span-seconds").inner_text()
+            await playwright.expect(decode.locator(".span-seconds")).not_to_have_text(length)
+            assert await decode.get_attribute("open") is not None
+            await page.click("#detail-abort")
+            await playwright.expect(page.locator("#detail-state")).to_have_text("aborted")
 
 
 async def test_parts_of_any_request_fill_its_time_without_gaps(browser):

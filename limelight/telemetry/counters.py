@@ -14,6 +14,8 @@ STEP_PARTS = ("handover", "submit", "masks", "result", "report")
 """Of a step's time, in their order: until the runner's thread has it, until the executor has taken it, waiting for
 masks beside the pass, until the result is there, until the event loop knows."""
 NO_REASON = "none"
+MAX_REQUEST_SERIES = 1000
+"""Each model has a dozen, of endings and reasons."""
 
 
 class EngineCounters:
@@ -43,7 +45,7 @@ class EngineCounters:
     """
 
     def __init__(self) -> None:
-        self.requests = Counter(3)
+        self.requests = Counter(3, MAX_REQUEST_SERIES)
         self.request_seconds = HistogramFamily(buckets.REQUEST_SECONDS, 2)
         self.first_token_seconds = HistogramFamily(buckets.FIRST_TOKEN_SECONDS, 1)
         self.queue_seconds = HistogramFamily(buckets.PHASE_SECONDS, 1)
@@ -135,11 +137,13 @@ class EngineCounters:
         self.prompt_tokens.of(model).observe(timeline.prompt_tokens)
         self.cached_tokens.of(model).observe(timeline.cached_tokens)
         self.computed_tokens.of(model).observe(timeline.prompt_tokens - timeline.cached_tokens)
+        self.preemptions.of(model).observe(sum(choice.num_preemptions for choice in timeline.choices))
+        if timeline.operation == "embeddings":
+            return  # its outputs are no tokens
         self.output_tokens.of(model).observe(timeline.output_tokens)
         self.longest_output_tokens.of(model).observe(max(choice.num_tokens for choice in timeline.choices))
         self.reasoning_tokens.of(model).observe(timeline.reasoning_tokens)
         self.choices.of(model).observe(timeline.num_choices)
-        self.preemptions.of(model).observe(sum(choice.num_preemptions for choice in timeline.choices))
         if timeline.sampling.max_tokens is not None:
             self.max_tokens.of(model).observe(timeline.sampling.max_tokens)
 

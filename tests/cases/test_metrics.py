@@ -96,7 +96,7 @@ async def test_preemption_lengthens_gaps_between_tokens_and_disturbs_no_other_ti
 
 async def test_sums_of_the_server_are_those_of_the_client_under_preemption():
     shares = []
-    for _ in range(5):  # a busy machine may wake the client late; once it does not
+    for _ in range(20):  # a busy machine may wake the client late; once it does not
         async with scripted_engine(step_seconds=0.01, **TIGHT) as engine:
             clock = await crowd(engine)
             assert engine.statistics().num_preemptions > 0

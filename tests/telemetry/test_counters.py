@@ -119,6 +119,17 @@ async def test_each_ending_is_told_apart_and_only_what_ran_is_in_the_histograms_
     assert num_observed(counters.first_token_seconds, MODEL) == 2
 
 
+async def test_embeddings_have_prompts_and_no_outputs():
+    async with scripted_engine() as engine:
+        await engine.embed("hello")
+        counters = engine.telemetry.counters
+    assert [ending for _, ending, _ in counters.requests.values] == [Ending.COMPLETED]
+    assert (num_observed(counters.prompt_tokens, MODEL), counters.prompt_tokens.of(MODEL).total) == (1, 6)
+    assert num_observed(counters.queue_seconds, MODEL) == 1
+    for family in (counters.output_tokens, counters.max_tokens, counters.first_token_seconds):
+        assert num_observed(family, MODEL) == 0
+
+
 async def test_late_tokens_are_counted():
     async with scripted_engine(step_seconds=0.03, stall_seconds=0.01) as engine:
         await run(engine, request(max_tokens=4))

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from limelight.engine import Engine, EngineState
 from limelight.errors import ConfigError, EngineFailed
-from limelight.generation import SamplingParams
+from limelight.generation import GenerationRequest, SamplingParams, TextPrompt
 from limelight.telemetry.prometheus.collector import ROWS
 from limelight.telemetry.prometheus.vllm_rows import VLLM_ROWS
 from limelight.testing import scripted_engine, scripted_model
@@ -105,6 +105,23 @@ async def test_vllm_names_are_there_on_request_alone_and_agree_with_ours():
     assert found["vllm:kv_cache_usage_perc", common] == 0
     (cache,) = [dict(labels) for name, labels in found if name == "vllm:cache_config_info"]
     assert (cache["block_size"], cache["num_gpu_blocks"]) == ("16", "512")
+
+
+async def test_names_of_principals_may_hold_anything():
+    owners = ['"quoted"', "back\\slash", "line\nfeed", "{curly, brace}", "Zoë", "# EOF", "日本"]
+    async with scripted_engine(vllm_metrics=True) as engine:
+        for number, owner in enumerate(owners):
+            sampling = SamplingParams(max_tokens=1)
+            asked = GenerationRequest(request_id=f"{number}", prompt=TextPrompt("a"), sampling=sampling, owner=owner)
+            async with engine.open(asked) as stream:
+                await stream.result()
+        found = scrape(engine.metrics_registry)
+        openmetrics = list(parse_openmetrics(generate_openmetrics(engine.metrics_registry).decode()))
+    assert {dict(labels)["principal"] for name, labels in found if name == "limelight_output_tokens_total"} == set(
+        owners
+    )
+    (family,) = [family for family in openmetrics if family.name == "limelight_output_tokens"]
+    assert {sample.labels["principal"] for sample in family.samples} == set(owners)
 
 
 async def test_histograms_are_cumulative_and_end_with_all():

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from limelight.http.protocol.timings import longest
 from limelight.telemetry.timeline import RequestTimeline
 
@@ -38,5 +40,7 @@ def server_timing(timelines: Sequence[RequestTimeline], seconds: float) -> bytes
     if not timelines:
         return b"total;dur=%.3f" % (seconds * 1e3)
     known = longest(timelines)
+    if known.total is None:  # with the first byte of a stream decoding has hardly begun
+        known = msgspec.structs.replace(known, decode=None)
     parts = ((name, getattr(known, attribute)) for name, attribute in _METRICS)
     return b", ".join(b"%b;dur=%.3f" % (name.encode(), took * 1e3) for name, took in parts if took is not None)

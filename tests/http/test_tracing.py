@@ -158,6 +158,7 @@ async def test_what_never_reaches_the_engine_has_a_span(method, path, headers, r
 
 async def test_probes_and_files_of_pages_get_no_span_but_are_counted():
     paths = ["/health", "/livez", "/readyz", "/ping", "/version", "/load", "/", "/ui/app.js", "/docs", "/openapi.json"]
+    paths += ["/metrics", "/v1/requests"]
     async with traced() as (client, engine, spans):
         for path in paths:
             assert (await client.get(path)).status_code == 200

@@ -199,12 +199,12 @@ class Exchange:
     def broke_off(self, error: LimelightError) -> None:
         """The answer ends with this error after its status line."""
         self._error_type = error.code or names.ERROR_TYPE_OTHER
-        if not isinstance(error, RequestCancelled):
-            self._error = type(error).__name__
-        elif isinstance(error, RequestExpired):
+        if isinstance(error, RequestExpired):
             self._set(names.ENDING, Ending.EXPIRED)
-        else:
+        elif isinstance(error, RequestCancelled):
             self._set(names.ENDING, Ending.ABORTED)
+            return
+        self._error = type(error).__name__
 
     # ---- the end
 

@@ -174,7 +174,7 @@ async def test_without_readers_it_is_aborted_after_the_grace_time_and_a_new_read
         with anyio.fail_after(60):
             await made.wait()
         assert ended == [True]
-        assert (await read(made.log))[-1] == b"failure request_cancelled mine"
+        assert (await read(made.log))[-1] == b"failure request_expired mine"
         with made.reader(Delivery()):
             pass
         assert made._grace is None, "nothing is left to abort"

@@ -205,7 +205,7 @@ async def test_without_readers_a_stream_is_aborted_after_its_grace_time_and_says
             client, None, "POST", CHAT, headers={"last-event-id": events[-1].last_event_id}
         )
         assert numbers([*events, *rest, error, done]) == list(range(len(events) + len(rest) + 2))
-        assert error_in(error)["code"] == "request_cancelled"
+        assert error_in(error)["code"] == "request_expired"
         assert "0.05 seconds" in error_in(error)["message"]
         assert done.data == "[DONE]"
 

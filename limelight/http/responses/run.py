@@ -6,7 +6,7 @@ from itertools import accumulate, chain
 
 import msgspec
 
-from limelight.errors import Overloaded
+from limelight.errors import Overloaded, RequestCancelled, RequestExpired
 from limelight.generation import Delta, FinishReason, Generation, Usage
 from limelight.http.conversation import AnswerPart, AnswerReader
 from limelight.http.errors import ErrorObject
@@ -22,8 +22,8 @@ from limelight.http.responses.output import Output
 from limelight.parsing.parts import TextPart
 from limelight.telemetry.timeline import RequestTimeline
 
-CANCELLED = "request_cancelled"
-"""`code` of the error that ends a response which its owner cancelled."""
+CANCELLED = frozenset({RequestCancelled.code, RequestExpired.code})
+"""`code` of the errors that end a response which its owner cancelled, or did not come back for."""
 
 
 class ResponseRun:
@@ -85,7 +85,7 @@ class ResponseRun:
         """The last events after an error. What has been said stays."""
         if self._output.items:
             yield from self._output.close("incomplete")
-        if error.code == CANCELLED:
+        if error.code in CANCELLED:
             yield self._end(status="cancelled")
         else:
             yield self._end(status="failed", error=_response_error(error))

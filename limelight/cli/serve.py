@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+WARNING = "warning: "
+"""How lines begin that tell of a danger."""
 BACKLOG = 2048
 """Connections that the kernel holds while the loop is busy."""
 
@@ -186,7 +188,8 @@ def _unavailable(host: str, port: int, error: OSError) -> PortUnavailable:
 
 def _log(line: str) -> None:
     """Tells people something where every line is a record."""
-    logger.info("%s", line)
+    level = logging.WARNING if line.startswith(WARNING) else logging.INFO
+    logger.log(level, "%s", line.removeprefix(WARNING))
 
 
 def _check_certificate(certfile: str | None, keyfile: str | None) -> None:

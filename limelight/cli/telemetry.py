@@ -124,7 +124,7 @@ async def exporting(settings: ExportSettings | None, tell: Tell) -> AsyncIterato
         yield exporter
     finally:
         if (lost := await exporter.close()) is not None:
-            tell(lost)
+            tell(f"warning: {lost}")
 
 
 def observed_engine(

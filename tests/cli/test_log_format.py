@@ -129,7 +129,7 @@ def test_serve_logs_json_alone_with_the_ids_of_requests_and_traces() -> None:
     headers = {"content-type": "application/json", "x-request-id": "mine"}
     with (
         otlp_receiver() as receiver,
-        serving(QUICK, "--log-format", "json", "--otlp-endpoint", receiver.url) as server,
+        serving(QUICK, "--log-format", "json", "--otlp-endpoint", receiver.url, "--trace-content") as server,
     ):
         request = urllib.request.Request(f"{server.url}/v1/chat/completions", body, headers)
         with urllib.request.urlopen(request, timeout=60) as response:
@@ -142,6 +142,7 @@ def test_serve_logs_json_alone_with_the_ids_of_requests_and_traces() -> None:
     assert code == 0
     assert "canary" not in errors
     lines = [json.loads(line) for line in errors.splitlines()]
+    assert [line["level"] for line in lines if line["message"].startswith("--trace-content")] == ["warning"]
     served, refused = [line for line in lines if line["logger"] == "limelight.requests"]
     assert (served["http_request_id"], served["ending"], served["model"]) == ("mine", "completed", "scripted")
     assert {served["trace_id"]} == trace_ids

@@ -27,7 +27,7 @@ from limelight.cli.options import build_parser
 from limelight.cli.serve import bind, http_settings
 from limelight.cli.server import Server
 from limelight.config import EngineConfig
-from limelight.engine import Engine
+from limelight.engine import Engine, ModelLoader
 from limelight.models.loaded_model import LoadedModel
 from limelight.progress import Report
 from limelight.step import Sampled, Step, StepResult
@@ -74,6 +74,16 @@ class Device:
         return [begin - end for end, (chunks, begin) in pairs if chunks == num_chunks]
 
 
+def timed_model(device: Device) -> ModelLoader:
+    """A loader of a model whose steps `device` runs."""
+    scripted = scripted_model(babble, num_pages=NUM_PAGES)
+
+    def load(config: EngineConfig, report: Report) -> LoadedModel:
+        return msgspec.structs.replace(scripted(config, lambda *_: None), executor=device)
+
+    return load
+
+
 @contextlib.contextmanager
 def planning_times(num_sequences: int) -> Iterator[list[float]]:
     """Seconds from a step's result (`StepDone`) to the step planned with it, for steps of so many sequences."""
@@ -102,15 +112,10 @@ def planning_times(num_sequences: int) -> Iterator[list[float]]:
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Both runs."""
     device = Device(options.step_ms / 1000)
-    scripted = scripted_model(babble, num_pages=NUM_PAGES)
-
-    def load(config: EngineConfig, report: Report) -> LoadedModel:
-        return msgspec.structs.replace(scripted(config, report), executor=device)
-
     serve = build_parser({}).parse_args(["serve", "--port", "0"])
     listener = bind(serve.host, serve.port)
     listener.listen(2 * options.streams)
-    async with Engine("scripted", loader=load, max_num_seqs=options.streams) as engine:
+    async with Engine("scripted", loader=timed_model(device), max_num_seqs=options.streams) as engine:
         server = Server(engine, http_settings(serve), listener, serve)
         running = asyncio.create_task(server.run())
         try:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.otlp_receiver
 
-It prints its address, takes `POST /v1/traces`, tells at `GET /counts` how many spans of each name have come, and ends
+It prints its address, takes traces and metrics, tells at `GET /counts` how many spans of each name have come, and ends
 with its standard input.
 """
 
@@ -49,7 +49,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.received(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
+        if self.path == "/v1/traces":  # metrics are taken, too
+            self.server.received(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
         self._answer("application/x-protobuf", b"")
 
     def do_GET(self) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
-from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import SpanContext
 
 from limelight.errors import LimelightError, RequestCancelled, RequestExpired
 from limelight.http.auth import Principal
 from limelight.http.request_id import request_id
-from limelight.http.server_span import method_of, opening_attributes, parent_context, route_of, span_name
+from limelight.http.server_span import ServerSpan, method_of, route_of
 from limelight.http.server_timing import timing_headers
 from limelight.telemetry import conventions as names
 from limelight.telemetry.request_log import log_exchange
@@ -54,15 +53,13 @@ class Exchange:
     """
 
     __slots__ = (
-        "_context",
         "_ended",
+        "_ending",
         "_error",
         "_error_type",
-        "_links",
         "_receive",
         "_scope",
         "_send",
-        "_shield",
         "_span",
         "_telemetry",
         "_timing_origins",
@@ -92,7 +89,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._telemetry = telemetry
-        self._shield = shield
+        self._span = ServerSpan(telemetry.tracing.tracer, shield)
         self._timing_origins = timing_origins
         self.first_byte_at: float | None = None
         self.last_byte_at: float | None = None
@@ -101,11 +98,9 @@ class Exchange:
         self.delivery = Delivery()
         self.timelines: list[RequestTimeline] = []
         self.reached_engine = False
-        self._context: Context | None = None
-        self._span: Span | None = None
-        self._links: list[SpanContext] = []
         self._error_type: str | None = None
         self._error: str | None = None  # what the span's status says if it is one of an error
+        self._ending: Ending | None = None
         self._ended = False
 
     # ---- the ASGI side
@@ -149,43 +144,19 @@ class Exchange:
     def open(self) -> Context:
         """Open the span, if that has not happened, and return the context for what belongs below it.
 
-        The route is known by then, so that samplers see it. A route that gets no span gives its parent's context.
+        The route is known by then, so that samplers see it.
         """
-        if self._context is None:
-            self._context = parent_context(self._scope["headers"])
-            if not self._route_has(UNTRACED):
-                with self._shield:
-                    self._span = self._new_span(self._context)
-                    self._context = trace.set_span_in_context(self._span, self._context)
-        return self._context
-
-    def _new_span(self, parent: Context) -> Span:
-        scope = self._scope
-        route = route_of(scope)
-        return self._telemetry.tracing.tracer.start_span(
-            span_name(method_of(scope), route),
-            context=parent,
-            kind=SpanKind.SERVER,
-            attributes=opening_attributes(scope, route),
-            links=[Link(linked) for linked in self._links],
-            start_time=self._unix_ns(self.arrived_at),
-        )
+        return self._span.open(self._scope, self._unix_ns(self.arrived_at), traced=not self._route_has(UNTRACED))
 
     @property
     def span_context(self) -> SpanContext:
         """Names the span for links; invalid if there is none."""
         self.open()
-        return trace.INVALID_SPAN_CONTEXT if self._span is None else self._span.get_span_context()
+        return self._span.span_context
 
     def link(self, span_context: SpanContext) -> None:
-        """The span belongs to what happens below another one, too, without being its child."""
-        if not span_context.is_valid:
-            return
-        if self._span is None:
-            self._links.append(span_context)
-        else:
-            with self._shield:
-                self._span.add_link(span_context)
+        """What is asked for was begun by another exchange."""
+        self._span.link(span_context)
 
     def attach(self, timeline: RequestTimeline) -> None:
         """One of the engine's requests is behind this exchange."""
@@ -200,9 +171,9 @@ class Exchange:
         """The answer ends with this error after its status line."""
         self._error_type = error.code or names.ERROR_TYPE_OTHER
         if isinstance(error, RequestExpired):
-            self._set(names.ENDING, Ending.EXPIRED)
+            self._ending = Ending.EXPIRED
         elif isinstance(error, RequestCancelled):
-            self._set(names.ENDING, Ending.ABORTED)
+            self._ending = Ending.ABORTED
             return
         self._error = type(error).__name__
 
@@ -229,12 +200,9 @@ class Exchange:
         ended_at = self.last_byte_at or self.left_at or time.monotonic()
         if self.last_byte_at is None and self.left_at is not None:
             self._error_type = self._error_type or RequestCancelled.code
-            self._set(names.ENDING, Ending.ABORTED)
-        trace_id = None
-        with self._shield:
-            trace_id = self._close_span(scope, ended_at)
-        if not self.reached_engine:
-            self._log(scope, ended_at)
+            self._ending = self._ending or Ending.ABORTED
+        if self._error is None and self.status is not None and self.status >= 500:
+            self._error = self._error_type or str(self.status)
         self._telemetry.http.ended(
             method=method_of(scope),
             route=route_of(scope),
@@ -242,21 +210,8 @@ class Exchange:
             seconds=ended_at - self.arrived_at,
             reached_engine=self.reached_engine,
             delivery=self.delivery,
-            trace_id=trace_id,
+            trace_id=self._span.end(self._closing_attributes(scope), self._error, self._unix_ns(ended_at)),
         )
-
-    def _close_span(self, scope: Any, ended_at: float) -> str | None:
-        """The id of its trace, if it is recorded."""
-        span = self._span
-        if span is None:
-            return None
-        if span.is_recording():
-            span.set_attributes(self._closing_attributes(scope))
-            if self._error is not None or (self.status or 0) >= 500:
-                span.set_status(Status(StatusCode.ERROR, self._error))
-        span.end(end_time=self._unix_ns(ended_at))
-        context = span.get_span_context()
-        return trace.format_trace_id(context.trace_id) if context.trace_flags.sampled else None
 
     def _closing_attributes(self, scope: Any) -> Mapping[str, str | int | float]:
         delivery = self.delivery
@@ -273,6 +228,8 @@ class Exchange:
             attributes[names.TIME_TO_FIRST_BYTE] = self.first_byte_at - self.arrived_at
         if isinstance(asker := scope.get("user"), Principal):
             attributes[names.OWNER] = asker.name
+        if self._ending is not None:
+            attributes[names.ENDING] = self._ending.value
         if self._error_type is not None:
             attributes[names.ERROR_TYPE] = self._error_type
         elif self.status is not None and self.status >= 400:
@@ -291,11 +248,6 @@ class Exchange:
             owner=asker.name if isinstance(asker, Principal) else None,
             span=self._span,
         )
-
-    def _set(self, name: str, value: str) -> None:
-        if self._span is not None:
-            with self._shield:
-                self._span.set_attribute(name, value)
 
     def _route_has(self, mark: Mapping[str, bool]) -> bool:
         handler = self._scope.get("route_handler")

@@ -5,23 +5,100 @@ what clients put there.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from limelight.quoting import shorten
 from limelight.telemetry import conventions as names
 from limelight.telemetry.http_counters import METHODS, OTHER_METHOD
+from limelight.telemetry.shield import Shield
 
 MAX_CHARACTERS = 200
 """Of what a client may make as long as it likes."""
 
 _W3C = TraceContextTextMapPropagator()
 _PARAMETER_TYPE = re.compile(r":\w+}")
+
+
+class ServerSpan:
+    """The span, opened late, so that samplers see the route. It is never made the current one.
+
+    Args:
+        shield: from what the tracer raises.
+    """
+
+    __slots__ = ("_context", "_links", "_shield", "_span", "_tracer")
+
+    def __init__(self, tracer: Tracer, shield: Shield) -> None:
+        self._tracer = tracer
+        self._shield = shield
+        self._context: Context | None = None
+        self._span: Span | None = None
+        self._links: list[SpanContext] = []
+
+    def open(self, scope: Any, start_ns: int, *, traced: bool) -> Context:
+        """Begin, if that has not happened, and return the context for what belongs below it.
+
+        Args:
+            start_ns: Unix nanoseconds.
+            traced: False: there is no span; what belongs below it belongs below its parent.
+        """
+        if self._context is None:
+            self._context = parent_context(scope["headers"])
+            if traced:
+                with self._shield:
+                    self._span = self._started(scope, self._context, start_ns)
+                    self._context = trace.set_span_in_context(self._span, self._context)
+        return self._context
+
+    def _started(self, scope: Any, parent: Context, start_ns: int) -> Span:
+        route = route_of(scope)
+        return self._tracer.start_span(
+            span_name(method_of(scope), route),
+            context=parent,
+            kind=SpanKind.SERVER,
+            attributes=opening_attributes(scope, route),
+            links=[Link(linked) for linked in self._links],
+            start_time=start_ns,
+        )
+
+    @property
+    def span_context(self) -> SpanContext:
+        """Names the span for links; invalid if there is none."""
+        return trace.INVALID_SPAN_CONTEXT if self._span is None else self._span.get_span_context()
+
+    def link(self, span_context: SpanContext) -> None:
+        """It has to do with another span, without being its child."""
+        if not span_context.is_valid:
+            return
+        if self._span is None:
+            self._links.append(span_context)
+        else:
+            with self._shield:
+                self._span.add_link(span_context)
+
+    def end(self, attributes: Mapping[str, str | int | float], error: str | None, end_ns: int) -> str | None:
+        """End it, and return the id of its trace if it is recorded.
+
+        Args:
+            error: what the status says if it is that of an error; None: it is not.
+        """
+        if self._span is None:
+            return None
+        with self._shield:
+            if self._span.is_recording():
+                self._span.set_attributes(attributes)
+                if error is not None:
+                    self._span.set_status(Status(StatusCode.ERROR, error))
+            self._span.end(end_time=end_ns)
+        context = self._span.get_span_context()
+        return trace.format_trace_id(context.trace_id) if context.trace_flags.sampled else None
 
 
 def parent_context(headers: Iterable[tuple[bytes, bytes]]) -> Context:

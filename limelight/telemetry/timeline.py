@@ -174,7 +174,8 @@ class Delivery:
         self.num_writes += 1
         self.num_bytes += num_bytes
         self.seconds += seconds
-        self.longest_seconds = max(self.longest_seconds, seconds)
+        if seconds > self.longest_seconds:
+            self.longest_seconds = seconds
 
 
 class RequestTimeline:

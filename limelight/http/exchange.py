@@ -19,6 +19,7 @@ from limelight.http.request_id import request_id
 from limelight.http.server_span import ServerSpan, method_of, route_of
 from limelight.http.server_timing import timing_headers
 from limelight.telemetry import conventions as names
+from limelight.telemetry.request_attributes import text_attribute
 from limelight.telemetry.request_log import log_exchange
 from limelight.telemetry.shield import Shield
 from limelight.telemetry.telemetry import Telemetry
@@ -203,6 +204,9 @@ class Exchange:
             self._ending = self._ending or Ending.ABORTED
         if self._error is None and self.status is not None and self.status >= 500:
             self._error = self._error_type or str(self.status)
+        trace_id = self._span.end(self._closing_attributes(scope), self._error, self._unix_ns(ended_at))
+        if not self.reached_engine:
+            self._log(scope, ended_at)
         self._telemetry.http.ended(
             method=method_of(scope),
             route=route_of(scope),
@@ -210,7 +214,7 @@ class Exchange:
             seconds=ended_at - self.arrived_at,
             reached_engine=self.reached_engine,
             delivery=self.delivery,
-            trace_id=self._span.end(self._closing_attributes(scope), self._error, self._unix_ns(ended_at)),
+            trace_id=trace_id,
         )
 
     def _closing_attributes(self, scope: Any) -> Mapping[str, str | int | float]:
@@ -227,7 +231,7 @@ class Exchange:
         if self.first_byte_at is not None:
             attributes[names.TIME_TO_FIRST_BYTE] = self.first_byte_at - self.arrived_at
         if isinstance(asker := scope.get("user"), Principal):
-            attributes[names.OWNER] = asker.name
+            attributes[names.OWNER] = text_attribute(asker.name)
         if self._ending is not None:
             attributes[names.ENDING] = self._ending.value
         if self._error_type is not None:
@@ -246,7 +250,7 @@ class Exchange:
             seconds=ended_at - self.arrived_at,
             code=self._error_type,
             owner=asker.name if isinstance(asker, Principal) else None,
-            span=self._span,
+            span=self._span.span,
         )
 
     def _route_has(self, mark: Mapping[str, bool]) -> bool:

@@ -14,13 +14,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from limelight.quoting import shorten
 from limelight.telemetry import conventions as names
 from limelight.telemetry.http_counters import METHODS, OTHER_METHOD
+from limelight.telemetry.request_attributes import text_attribute
 from limelight.telemetry.shield import Shield
-
-MAX_CHARACTERS = 200
-"""Of what a client may make as long as it likes."""
 
 _W3C = TraceContextTextMapPropagator()
 _PARAMETER_TYPE = re.compile(r":\w+}")
@@ -31,15 +28,18 @@ class ServerSpan:
 
     Args:
         shield: from what the tracer raises.
+
+    Attributes:
+        span: None before it is open, and if there is none.
     """
 
-    __slots__ = ("_context", "_links", "_shield", "_span", "_tracer")
+    __slots__ = ("_context", "_links", "_shield", "_tracer", "span")
 
     def __init__(self, tracer: Tracer, shield: Shield) -> None:
         self._tracer = tracer
         self._shield = shield
         self._context: Context | None = None
-        self._span: Span | None = None
+        self.span: Span | None = None
         self._links: list[SpanContext] = []
 
     def open(self, scope: Any, start_ns: int, *, traced: bool) -> Context:
@@ -53,8 +53,8 @@ class ServerSpan:
             self._context = parent_context(scope["headers"])
             if traced:
                 with self._shield:
-                    self._span = self._started(scope, self._context, start_ns)
-                    self._context = trace.set_span_in_context(self._span, self._context)
+                    self.span = self._started(scope, self._context, start_ns)
+                    self._context = trace.set_span_in_context(self.span, self._context)
         return self._context
 
     def _started(self, scope: Any, parent: Context, start_ns: int) -> Span:
@@ -71,17 +71,17 @@ class ServerSpan:
     @property
     def span_context(self) -> SpanContext:
         """Names the span for links; invalid if there is none."""
-        return trace.INVALID_SPAN_CONTEXT if self._span is None else self._span.get_span_context()
+        return trace.INVALID_SPAN_CONTEXT if self.span is None else self.span.get_span_context()
 
     def link(self, span_context: SpanContext) -> None:
         """It has to do with another span, without being its child."""
         if not span_context.is_valid:
             return
-        if self._span is None:
+        if self.span is None:
             self._links.append(span_context)
         else:
             with self._shield:
-                self._span.add_link(span_context)
+                self.span.add_link(span_context)
 
     def end(self, attributes: Mapping[str, str | int | float], error: str | None, end_ns: int) -> str | None:
         """End it, and return the id of its trace if it is recorded.
@@ -89,15 +89,15 @@ class ServerSpan:
         Args:
             error: what the status says if it is that of an error; None: it is not.
         """
-        if self._span is None:
+        if self.span is None:
             return None
         with self._shield:
-            if self._span.is_recording():
-                self._span.set_attributes(attributes)
+            if self.span.is_recording():
+                self.span.set_attributes(attributes)
                 if error is not None:
-                    self._span.set_status(Status(StatusCode.ERROR, error))
-            self._span.end(end_time=end_ns)
-        context = self._span.get_span_context()
+                    self.span.set_status(Status(StatusCode.ERROR, error))
+            self.span.end(end_time=end_ns)
+        context = self.span.get_span_context()
         return trace.format_trace_id(context.trace_id) if context.trace_flags.sampled else None
 
 
@@ -144,12 +144,12 @@ def opening_attributes(scope: Any, route: str | None) -> dict[str, str | int]:
     method = method_of(scope)
     attributes: dict[str, str | int] = {
         names.HTTP_REQUEST_METHOD: method,
-        names.URL_PATH: shorten(scope["path"], MAX_CHARACTERS),
+        names.URL_PATH: text_attribute(scope["path"]),
         names.URL_SCHEME: scope.get("scheme", "http"),
         names.NETWORK_PROTOCOL_VERSION: scope.get("http_version", "1.1"),
     }
     if method == OTHER_METHOD:
-        attributes[names.HTTP_REQUEST_METHOD_ORIGINAL] = shorten(scope["method"], MAX_CHARACTERS)
+        attributes[names.HTTP_REQUEST_METHOD_ORIGINAL] = text_attribute(scope["method"])
     if route is not None:
         attributes[names.HTTP_ROUTE] = route
     if server := scope.get("server"):
@@ -159,5 +159,5 @@ def opening_attributes(scope: Any, route: str | None) -> dict[str, str | int]:
     if client := scope.get("client"):
         attributes[names.CLIENT_ADDRESS] = client[0]
     if agent := headers.get(b"user-agent"):
-        attributes[names.USER_AGENT_ORIGINAL] = shorten(agent.decode("latin-1"), MAX_CHARACTERS)
+        attributes[names.USER_AGENT_ORIGINAL] = text_attribute(agent.decode("latin-1"))
     return attributes

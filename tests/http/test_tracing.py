@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import sampling
 from opentelemetry.trace import SpanKind, StatusCode
 
 from limelight.http import HttpSettings, create_app
-from limelight.http.server_span import parent_context
+from limelight.http.server_span import opening_attributes, parent_context
 from limelight.testing import scripted_engine
 from tests.cases.endpoints import ENDPOINTS
 from tests.http.test_disconnect import idle, send_request, until
@@ -176,6 +176,16 @@ async def test_methods_of_the_clients_own_invention_are_one():
     assert server.name == "HTTP"
     assert server.attributes["http.request.method"] == "_OTHER"
     assert server.attributes["http.request.method_original"] == "BREW"
+
+
+def test_what_no_exporter_could_encode_is_replaced_and_what_is_long_is_cut():
+    agent = (b"user-agent", b"\xff" * 5000)
+    scope = _scope() | {"path": "/\udcff" + "x" * 5000, "method": "B" * 5000, "headers": [agent]}
+    attributes = opening_attributes(scope, None)
+    texts = [value for value in attributes.values() if isinstance(value, str)]
+    assert max(map(len, texts)) < 400
+    assert all(text.encode() for text in texts)
+    assert attributes["url.path"].startswith("/?x")
 
 
 async def test_samplers_see_method_path_and_route():

@@ -326,7 +326,7 @@ async def test_the_page_says_that_it_is_disconnected_and_comes_back_with_the_ser
         async with browsing(browser, base_url, REQUESTS) as page:
             await connected(page)
             await ask(base_url)
-            await playwright.expect(page.locator("#lanes li")).to_have_count(1)
+            await playwright.expect(page.locator("#lanes [data-ending=completed]")).to_have_count(1)
             await first.aclose()
             await playwright.expect(page.locator("#notice")).to_contain_text("Disconnected")
             async with server_process(port):
@@ -334,7 +334,7 @@ async def test_the_page_says_that_it_is_disconnected_and_comes_back_with_the_ser
                 await playwright.expect(state).to_have_attribute("data-state", "connected", timeout=60_000)
                 await playwright.expect(page.locator("#notice")).to_be_hidden()
                 await ask(base_url)
-                await playwright.expect(page.locator("#lanes li")).to_have_count(2)
+                await playwright.expect(page.locator("#lanes [data-ending=completed]")).to_have_count(2)
 
 
 async def ask(base_url):

@@ -76,7 +76,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         prompt_lookup_max, prompt_lookup_min: how many last tokens must have occurred before, at best and at least.
         stall_seconds: a token that took longer is marked in its request's trace, and a step that took longer gets a
             span, whatever is sampled.
-        trace_step_interval: one step in so many gets a span with links to the requests in its batch; 0: only slow ones.
+        trace_step_interval: one step in so many gets a span with links to the requests in its batch; 0: only slow
+            and failed ones.
         trace_content: put prompts and answers into spans; they may hold secrets.
         trace_vllm_attributes: add the older attribute names that vLLM and SGLang use.
         vllm_metrics: export metrics under vLLM's names, too.

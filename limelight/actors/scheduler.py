@@ -122,7 +122,7 @@ class SchedulerActor:
                         self._outbox.append((progress.sequence.reply_to, self._deliveries.take(progress.sequence)))
             case StepFailed(number, error, times):
                 logger.error("step %d failed", number, exc_info=error)
-                self._ledger.failed(number, self._planner.chunks(number), times)
+                self._ledger.failed(number, self._planner.chunks(number), times, error)
                 failure = StepFailure(f"the forward pass that carried this request failed: {type(error).__name__}")
                 failure.__cause__ = error
                 self._fail(self._planner.fail(number), failure)

@@ -77,10 +77,8 @@ class StepLedger:
 
     def completed(self, number: int, chunks: list[PlannedChunk], times: StepTimes) -> None:
         """A step is through; `chunks` are all of it, those of sequences that have ended meanwhile included."""
-        planned_at, ended_at = self._planned_at.pop(number), times.ended_at
-        num_tokens = sum([chunk.num_tokens for chunk in chunks])
-        busy_seconds = self._busy(times)
-        seconds = busy_seconds / num_tokens
+        planned_at = self._planned_at[number]
+        seconds = self._through(number, chunks, times, error=None)
         for chunk in chunks:
             timeline = chunk.sequence.timeline
             if timeline is None:
@@ -90,40 +88,41 @@ class StepLedger:
                 continue
             timeline.step_seconds += seconds * chunk.num_tokens
             if not chunk.drafts:
-                timeline.computed(PrefillChunk(number, planned_at, ended_at, chunk.start, chunk.num_tokens))
-        self._telemetry.step_ended(
-            StepRecord(
-                number=number,
-                planned_at=planned_at,
-                started_at=times.started_at,
-                submitted_at=times.submitted_at,
-                masked_at=times.masked_at,
-                ended_at=ended_at,
-                busy_seconds=busy_seconds,
-                num_chunks=len(chunks),
-                num_tokens=num_tokens,
-            ),
-            chunks,
-        )
+                timeline.computed(PrefillChunk(number, planned_at, times.ended_at, chunk.start, chunk.num_tokens))
 
-    def failed(self, number: int, chunks: list[PlannedChunk], times: StepTimes) -> None:
+    def failed(self, number: int, chunks: list[PlannedChunk], times: StepTimes, error: Exception) -> None:
         """A step is through and gave nothing; it took its time all the same."""
-        del self._planned_at[number]
-        seconds = self._busy(times) / sum([chunk.num_tokens for chunk in chunks])
+        seconds = self._through(number, chunks, times, error)
         for chunk in chunks:
             if chunk.sequence.timeline is not None:
                 chunk.sequence.timeline.step_seconds += seconds * chunk.num_tokens
 
-    def _busy(self, times: StepTimes) -> float:
-        """Count a step; returns its time, to be split among its chunks by their tokens.
+    def _through(self, number: int, chunks: list[PlannedChunk], times: StepTimes, error: Exception | None) -> float:
+        """Count a step, and tell of it; returns the share of one token in its time.
 
         What overlaps the step before has been counted there.
         """
+        num_tokens = sum([chunk.num_tokens for chunk in chunks])
         busy_seconds = times.ended_at - max(times.started_at, self._last_ended_at)
         self._last_ended_at = times.ended_at
         self.num_steps += 1
         self._telemetry.step_seconds += busy_seconds
-        return busy_seconds
+        self._telemetry.step_ended(
+            StepRecord(
+                number=number,
+                planned_at=self._planned_at.pop(number),
+                started_at=times.started_at,
+                submitted_at=times.submitted_at,
+                masked_at=times.masked_at,
+                ended_at=times.ended_at,
+                busy_seconds=busy_seconds,
+                num_chunks=len(chunks),
+                num_tokens=num_tokens,
+                error=None if error is None else type(error).__name__,
+            ),
+            chunks,
+        )
+        return busy_seconds / num_tokens
 
     def drew(self, number: int, progresses: Iterable[Progress]) -> None:
         """The results of step `number` have been applied."""

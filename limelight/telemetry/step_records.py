@@ -12,6 +12,7 @@ class StepRecord(NamedTuple):
         busy_seconds: its time on the runner's threads, without what overlaps the step before.
         num_chunks: sequences in its batch.
         num_tokens: computed, guesses included.
+        error: the type of what made it fail; None: it gave its results.
     """
 
     number: int
@@ -23,3 +24,4 @@ class StepRecord(NamedTuple):
     busy_seconds: float
     num_chunks: int
     num_tokens: int
+    error: str | None

@@ -76,7 +76,7 @@ class Tracing:
             span.end(end_time=timeline.unix_ns(timeline.ended_at))
 
     def step_ended(self, step: StepRecord, chunks: Sequence[Any], live: Mapping[str, RequestTimeline]) -> None:
-        """Make a span of a step if its number is one of those that get one, or if it stalled.
+        """Make a span of a step if its number is one of those that get one, or if it stalled or failed.
 
         Args:
             chunks: the planner's.
@@ -84,7 +84,7 @@ class Tracing:
         """
         stalled = step.busy_seconds > self._config.stall_seconds
         interval = self._config.trace_step_interval
-        if not stalled and (not interval or step.number % interval):
+        if not stalled and step.error is None and (not interval or step.number % interval):
             return
         with self._shield:
             ids = dict.fromkeys(chunk.sequence.request_id for chunk in chunks)
@@ -133,6 +133,8 @@ class Tracing:
         attributes[names.STEP_STALLED] = stalled
         if stalled:
             attributes[names.STEP_LONGEST_PART] = longest_part(step)
+        if step.error is not None:
+            attributes[names.ERROR_TYPE] = step.error
         if len(linked) > MAX_LINKS:
             attributes[names.STEP_LINKS_LEFT_OUT] = len(linked) - MAX_LINKS
         span = self.tracer.start_span(
@@ -142,6 +144,8 @@ class Tracing:
             links=links_to(linked[:MAX_LINKS]),
             start_time=clock.unix_ns(step.planned_at),
         )
+        if step.error is not None:
+            span.set_status(trace.StatusCode.ERROR, f"the forward pass failed: {step.error}")
         span.end(end_time=clock.unix_ns(step.ended_at))
 
 

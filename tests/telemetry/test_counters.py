@@ -86,6 +86,29 @@ async def test_steps_are_in_the_histograms_with_their_parts():
         assert counters.step_part_seconds.of(part).total >= 0
 
 
+async def test_steps_that_fail_are_observed_like_others():
+    def fail_sometimes(step):
+        if step.number % 4 == 3:
+            raise RuntimeError("broken")
+
+    async with scripted_engine(before_step=fail_sometimes, step_seconds=0.002) as engine:
+        for number in range(3):
+            with pytest.raises(StepFailure):
+                await run(engine, request(number, max_tokens=30))
+        statistics, counters, heartbeat = engine.statistics(), engine.telemetry.counters, engine.telemetry.heartbeat
+        with anyio.fail_after(60):
+            while not sum(sample.num_steps for sample in heartbeat.samples):
+                await anyio.sleep(0.05)
+        samples = tuple(heartbeat.samples)
+    assert statistics.num_steps >= 12
+    for histogram in (counters.step_seconds, counters.step_tokens, counters.step_batch_size):
+        assert sum(histogram.counts) == statistics.num_steps
+    assert counters.step_seconds.total == pytest.approx(statistics.step_seconds)
+    assert num_observed(counters.step_part_seconds, "result") == statistics.num_steps
+    assert sum(sample.num_steps for sample in samples) == statistics.num_steps
+    assert sum(sample.step_seconds for sample in samples) == pytest.approx(statistics.step_seconds)
+
+
 async def test_each_ending_is_told_apart_and_only_what_ran_is_in_the_histograms_of_tokens():
     def fail(step):
         if fails:

@@ -386,7 +386,7 @@ def test_page_seconds_are_the_integral_of_the_pages_held(seed: int, depth: int, 
                 done = in_flight.pop(0)
                 times = StepTimes(clock.now - 0.4, clock.now - 0.3, clock.now - 0.3, clock.now - 0.1)
                 if chance.random() < 0.1:
-                    ledger.failed(done.number, planner.chunks(done.number), times)
+                    ledger.failed(done.number, planner.chunks(done.number), times, RuntimeError("broken"))
                     planner.fail(done.number)
                     continue
                 ledger.completed(done.number, planner.chunks(done.number), times)

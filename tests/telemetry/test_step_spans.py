@@ -1,13 +1,16 @@
 """Spans of steps: who was in the batch when a token was late, and where the step's time went."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
 import anyio
 import pytest
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
+from opentelemetry.trace import StatusCode
 
 from limelight.engine import Engine
+from limelight.errors import StepFailure
 from limelight.generation import GenerationRequest, SamplingParams, TextPrompt
 from limelight.step import Step
 from limelight.structured_outputs import StructuredOutputsParams
@@ -88,6 +91,30 @@ async def test_a_step_that_stalls_has_a_span_whatever_is_sampled_and_is_found_fr
         (stall,) = [event for event in stalls if event.attributes["limelight.step.number"] == 10]
         assert stall.attributes["limelight.stall.seconds"] >= 0.3
         assert step.start_time <= stall.timestamp
+
+
+async def test_a_step_that_fails_has_a_span_that_leads_to_the_requests_that_it_lost() -> None:
+    traces = Traces()
+
+    def before_step(step: Step) -> None:
+        if step.number == 10:
+            raise KeyError("secret")
+
+    engine = traces.engine(before_step=before_step, step_seconds=0.001)
+    async with engine:
+        outcomes = await asyncio.gather(
+            *[engine.generate(f"hello {number}", ALL_ALONG, request_id=str(number)) for number in range(3)],
+            return_exceptions=True,
+        )
+    assert all(isinstance(outcome, StepFailure) for outcome in outcomes)
+    (step,) = traces.named("step")
+    assert step.status.status_code is StatusCode.ERROR
+    assert step.attributes["error.type"] == "KeyError"
+    assert step.attributes["limelight.step.number"] == 10
+    assert step.attributes["limelight.step.stalled"] is False
+    assert "secret" not in step.to_json()
+    assert {link.context.span_id for link in step.links} == {root_id(span) for span in traces.requests}
+    assert {span.attributes["error.type"] for span in traces.requests} == {"step_failed"}
 
 
 async def test_a_step_that_waits_for_masks_says_so() -> None:

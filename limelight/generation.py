@@ -261,6 +261,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         pooling: read the prompt's hidden states and draw nothing; None: generate.
         truncation: cut a prompt that is too long; None refuses it.
         return_token_offsets: say where in the prompt's text each of its tokens stands.
+        streams: whether the client reads the answer while it is made, for traces.
         http_request_id: `x-request-id` of the HTTP request behind it, for logs and the live view.
         trace_context: the `opentelemetry.context.Context` whose span is the parent of the request's; None: the one that
             is current where the request is opened.
@@ -277,6 +278,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     pooling: Pooling | None = None
     truncation: Truncation | None = None
     return_token_offsets: bool = False
+    streams: bool = False
     http_request_id: str | None = None
     trace_context: Any = None
 

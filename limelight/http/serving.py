@@ -151,6 +151,7 @@ class Serving:
             InvalidRequest: a header that says how to stream has an impossible value.
         """
         options = stream_options(request.headers, self.settings)
+        requests = [msgspec.structs.replace(each, streams=True) for each in requests]
         if options.grace_seconds is None:
             return StreamedAnswer(self.engine, requests, writer, self.settings, headers, options.progress_seconds)
         return ResumableAnswer(

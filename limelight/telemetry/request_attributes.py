@@ -94,6 +94,7 @@ def _asked(timeline: RequestTimeline) -> Attributes:
         names.OWNER: text_attribute(timeline.owner),
         names.PRIORITY: _int64(timeline.priority),
         names.CACHE_SALTED: timeline.cache_salted,
+        names.GEN_AI_REQUEST_STREAM: timeline.streams or None,
     }
     if timeline.operation != "embeddings":
         sampling = timeline.sampling
@@ -158,6 +159,7 @@ def _ended(timeline: RequestTimeline) -> Attributes:
         names.GEN_AI_RESPONSE_FINISH_REASONS: tuple(reason.value for reason in timeline.finish_reasons) or None,
     }
     if timeline.ending is Ending.COMPLETED:
+        ended[names.GEN_AI_RESPONSE_ID] = text_attribute(timeline.request_id)
         ended[names.GEN_AI_RESPONSE_MODEL] = text_attribute(timeline.model)
     if timeline.ending is Ending.ABORTED and timeline.error is not None:
         ended[names.ENDING_REASON] = text_attribute(timeline.error.message)

@@ -187,6 +187,7 @@ class RequestTimeline:
         arrived_at: monotonic seconds.
 
     Attributes:
+        streams: whether an HTTP client reads the answer while it is made.
         operation: `gen_ai.operation.name`: "chat", "text_completion" or "embeddings".
         adapter: name of the adapter that it asks for, loaded or not; None: the model itself.
         sampling: the settings, without what may be content (stop strings, structures, bias).
@@ -242,6 +243,7 @@ class RequestTimeline:
         "span_ids",
         "steps_after",
         "steps_before",
+        "streams",
         "submitted_at",
         "unix_offset_ns",
     )
@@ -253,6 +255,7 @@ class RequestTimeline:
         self.model = model
         self.adapter = request.adapter
         self.priority = request.priority
+        self.streams = request.streams
         self.cache_salted = request.cache_salt is not None
         self.operation = _operation(request)
         self.num_choices = request.sampling.n

@@ -71,6 +71,7 @@ async def test_the_engines_span_is_a_child_of_its_exchanges_span(path, body, hea
         }.items()
     )
     assert request.attributes["limelight.http_request.id"] == "mine"
+    assert request.attributes.get("gen_ai.request.stream", False) == body.get("stream", False)
     assert server.start_time <= request.start_time
     assert server.attributes["limelight.delivery.num_writes"] >= 1
     assert 0 < server.attributes["limelight.time_to_first_byte"] <= (server.end_time - server.start_time) / 1e9

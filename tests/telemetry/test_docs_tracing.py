@@ -19,7 +19,8 @@ from limelight.telemetry.prometheus.request_rows import REQUEST_ROWS
 from limelight.telemetry.timeline import Ending
 from limelight.testing import scripted_model
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "tracing.md").read_text()
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = (ROOT / "docs" / "tracing.md").read_text()
 ATTRIBUTE = re.compile(r"(?:client|error|gen_ai|http|limelight|network|server|url|user_agent)\.[a-z_.]+[a-z]")
 
 
@@ -51,6 +52,13 @@ def test_every_attribute_is_explained_and_no_other_is_named() -> None:
     told = {word for word in re.findall(r"`([^`\s]+)`", PAGE) if ATTRIBUTE.fullmatch(word)}
     assert len(known) > 50
     assert told == known
+
+
+def test_every_name_of_the_conventions_is_one_that_the_code_writes() -> None:
+    written = set()
+    for path in (ROOT / "limelight").rglob("*.py"):
+        written.update(re.findall(r"\b(?:names|conventions)\.([A-Z_0-9]+)\b", path.read_text()))
+    assert {name for name in vars(conventions) if name.isupper()} <= written
 
 
 def test_every_span_event_and_ending_is_explained() -> None:

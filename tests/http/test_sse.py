@@ -154,17 +154,20 @@ async def test_a_failure_in_mid_stream_is_one_error_frame_then_done_and_others_g
 
 @pytest.mark.anyio
 async def test_a_dead_engine_ends_every_stream_with_an_error_and_answers_500_after(serve):
+    seeds = set()
+
     def script(turn):
-        if turn.number == 3:
+        seeds.add(turn.sampling.seed)
+        if len(seeds) == 4 and turn.number >= 3:  # all of them are streams by now
             raise SystemExit
         return 97
 
-    engine = scripted_engine(script)
+    engine = scripted_engine(script, step_seconds=0.002)
     async with serve(engine) as client:
         results = []
 
         async def ask():
-            results.append(streamed(await client.post(CHAT, json=chat_body(stream=True))))
+            results.append(streamed(await client.post(CHAT, json=chat_body(stream=True, max_tokens=1500))))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(4):

@@ -34,7 +34,7 @@ def export_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=defaults.trace_step_interval,
         metavar="N",
-        help="one step of the engine in N gets a span that names the requests in its batch; 0: only slow and failed ones",
+        help="one step of the engine in N gets a span that names its requests; 0: only slow and failed ones",
     )
     group.add_argument(
         "--stall-seconds",

@@ -125,6 +125,8 @@ class ActorSystem:
     async def drain(self, timeout_seconds: float) -> bool:
         """Refuse new requests and wait until the live ones, and then the work in the background, have finished.
 
+        Their spans are made then, too.
+
         Returns:
             True if all finished in time. The engine stays up either way; call `stop` next.
 
@@ -142,6 +144,7 @@ class ActorSystem:
             while live or background:  # either may begin another one of the other
                 await live.wait_until_empty()
                 await background.wait_until_empty()
+            await self._telemetry.tracing.owed.wait_until_made()
         return not (live or background)
 
     @property
@@ -321,6 +324,7 @@ class ActorSystem:
                     live.fail_all(self.failure or EngineNotRunning("the engine was stopped"))
                     group.cancel_scope.cancel()
         finally:
+            self._telemetry.tracing.owed.make_all()
             self._parts = None
             self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
             with anyio.CancelScope(shield=True):

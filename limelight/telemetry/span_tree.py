@@ -5,6 +5,7 @@ a gap: admission, tokenize (with constraints beside it), then for each choice qu
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,10 +55,15 @@ def spans_of(timeline: RequestTimeline, now: float | None = None) -> list[SpanRe
     Args:
         now: where the open spans of a live request end, in monotonic seconds; None: at this moment.
     """
+    return list(each_span(timeline, now))
+
+
+def each_span(timeline: RequestTimeline, now: float | None = None) -> Iterator[SpanRecord]:
+    """The same one by one: with many choices all of them together take a while."""
     end = timeline.ended_at
     if end is None:
         end = max(timeline.arrived_at, time.monotonic() if now is None else now)
-    root = SpanRecord(
+    yield SpanRecord(
         REQUEST,
         span_name(timeline),
         None,
@@ -66,14 +72,13 @@ def spans_of(timeline: RequestTimeline, now: float | None = None) -> list[SpanRe
         request_attributes(timeline),
         error=error_description(timeline),
     )
-    spans = [root, *_preparation(timeline, end)]
+    yield from _preparation(timeline, end)
     if timeline.submitted_at is not None and timeline.submitted_at <= end:
         choices = timeline.choices
         ends = [end if choice.ended_at is None else min(end, choice.ended_at) for choice in choices]
         ends[ends.index(max(ends))] = end  # its last text is still made and told
         for choice, choice_end in zip(choices, ends, strict=True):
-            spans += _choice(choice, timeline.submitted_at, choice_end, timeline)
-    return spans
+            yield from _choice(choice, timeline.submitted_at, choice_end, timeline)
 
 
 def _preparation(timeline: RequestTimeline, end: float) -> list[SpanRecord]:

@@ -1,11 +1,11 @@
 """Spans, through the OpenTelemetry API alone.
 
-A request's span is open from the call to the end; those below it are made of its timeline when it ends. Every span is
+A request's span is open from the call to the end; those below it are made of its timeline after that. Every span is
 given its parent and its times: none is ever the current one, so none can leak into a caller's context or another
 request. What a host's tracer raises is logged once and harms nobody.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -17,9 +17,10 @@ from limelight.config import EngineConfig
 from limelight.generation import Delta, GenerationRequest
 from limelight.telemetry import conventions as names
 from limelight.telemetry.content import input_attributes, output_attributes
+from limelight.telemetry.owed_spans import OwedSpans
 from limelight.telemetry.request_attributes import creation_attributes, older_attributes, span_name, text_attribute
 from limelight.telemetry.shield import Shield
-from limelight.telemetry.span_tree import REQUEST, SpanRecord, spans_of
+from limelight.telemetry.span_tree import REQUEST, SpanRecord, each_span
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.step_spans import MAX_LINKS, links_to, longest_part, step_attributes
 from limelight.telemetry.timeline import RequestTimeline
@@ -34,11 +35,13 @@ class Tracing:
 
     Attributes:
         tracer: for the spans above those of requests, too: of HTTP exchanges.
+        owed: those of requests that have ended a moment ago.
     """
 
     def __init__(self, config: EngineConfig, provider: trace.TracerProvider | None) -> None:
         self._config = config
         self._shield = Shield("the tracer")
+        self.owed = OwedSpans()
         self.tracer = trace.get_tracer(names.SCOPE, __version__, tracer_provider=provider)
 
     def begin(self, timeline: RequestTimeline, request: GenerationRequest) -> None:
@@ -64,16 +67,16 @@ class Tracing:
                     span.set_attributes(input_attributes(request.prompt))
 
     def end(self, timeline: RequestTimeline, output: Callable[[], Sequence[Delta]]) -> None:
-        """Make the spans below it, and end it."""
-        assert timeline.ended_at is not None, "it has ended"
+        """Make the spans below it, and end it; of a request that was admitted in turns of the loop that come."""
         span, timeline.open_span = timeline.open_span, None
         if span is None:
             return
-        with self._shield:
-            if span.is_recording():
-                self._complete(timeline, span, output)
-        with self._shield:
-            span.end(end_time=timeline.unix_ns(timeline.ended_at))
+        spans = self._spans(timeline, span, output)
+        if REQUEST in timeline.span_ids and timeline.admitted_at is not None:
+            self.owed.add(spans)
+        else:
+            for _ in spans:
+                pass
 
     def step_ended(self, step: StepRecord, chunks: Sequence[Any], live: Mapping[str, RequestTimeline]) -> None:
         """Make a span of a step if its number is one of those that get one, or if it stalled or failed.
@@ -93,20 +96,35 @@ class Tracing:
             if linked:
                 self._record_step(step, chunks, linked, stalled)
 
-    def _complete(self, timeline: RequestTimeline, span: trace.Span, output: Callable[[], Sequence[Delta]]) -> None:
-        root, *below = spans_of(timeline)
+    def _spans(
+        self, timeline: RequestTimeline, span: trace.Span, output: Callable[[], Sequence[Delta]]
+    ) -> Iterator[None]:
+        """Make one span below it at each step, and end it with the last."""
+        assert timeline.ended_at is not None, "it has ended"
+        with self._shield:
+            if span.is_recording():
+                yield from self._complete(timeline, span, output)
+        with self._shield:
+            span.end(end_time=timeline.unix_ns(timeline.ended_at))
+
+    def _complete(
+        self, timeline: RequestTimeline, span: trace.Span, output: Callable[[], Sequence[Delta]]
+    ) -> Iterator[None]:
+        records = each_span(timeline)
+        root = next(records)
         span.set_attributes(root.attributes)
         if self._config.trace_vllm_attributes:
             span.set_attributes(older_attributes(timeline))
         if root.error is not None:
             span.set_status(trace.StatusCode.ERROR, self._description(timeline, root.error))
+        if self._config.trace_content and timeline.ending is not None:
+            span.set_attributes(output_attributes(output(), timeline.ending.value))
         contexts = {REQUEST: trace.set_span_in_context(span, Context())}
-        for record in below:
+        for record in records:
             assert record.parent is not None, "only the request's span has no parent"
             child = self._record(record, timeline, contexts[record.parent])
             contexts[record.key] = trace.set_span_in_context(child, Context())
-        if self._config.trace_content and timeline.ending is not None:
-            span.set_attributes(output_attributes(output(), timeline.ending.value))
+            yield
 
     def _description(self, timeline: RequestTimeline, description: str) -> str:
         """Why it failed; the whole message, which may quote the request, only for those who ask for content."""

@@ -402,7 +402,7 @@ async def test_what_is_not_recorded_costs_no_spans_at_all(monkeypatch: pytest.Mo
     def never(*_: object) -> None:
         raise AssertionError("nobody looks")
 
-    monkeypatch.setattr("limelight.telemetry.tracing.spans_of", never)
+    monkeypatch.setattr("limelight.telemetry.tracing.each_span", never)
     traces = Traces(ParentBased(ALWAYS_OFF))
     async with traces.engine() as engine:
         await engine.generate("hello", SHORT)

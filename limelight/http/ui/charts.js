@@ -9,6 +9,8 @@ const WIDTH = 600;
 const HEIGHT = 100;
 const SHORTEST_SECONDS = 60;
 const MAX_SAMPLES = 600;
+/** Samples that the rate of tokens is the mean of: a step may take longer than the time between two. */
+const RATE_SAMPLES = 10;
 
 /** A limit is drawn where it is not so far up that everything else would lie on the ground. */
 const MAX_LIMIT_RATIO = 4;
@@ -50,6 +52,12 @@ export class Charts {
     if (sample.at <= (this.#samples.at(-1)?.at ?? 0)) return;
     this.#samples.push(sample);
     if (this.#samples.length > MAX_SAMPLES) this.#samples.shift();
+  }
+
+  /** Of the last ten seconds. */
+  tokensPerSecond() {
+    const last = this.#samples.slice(-RATE_SAMPLES);
+    return last.reduce((sum, sample) => sum + sample.num_tokens, 0) / Math.max(1, last.length);
   }
 
   draw(engine) {

@@ -1,13 +1,14 @@
 // Numbers for people.
 
-/** "0.42 ms", "120 ms", "1.24 s", "3 min 05 s"; "–" for null. */
+/** "0.42 ms", "120 ms", "1.24 s", "3 min", "3 min 05 s"; "–" for null. */
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
   if (value < 0.01) return `${(value * 1000).toFixed(value < 0.001 ? 2 : 1)} ms`;
   if (value < 1) return `${Math.round(value * 1000)} ms`;
   if (value < 60) return `${value.toFixed(value < 10 ? 2 : 1)} s`;
   const whole = Math.round(value);
-  return `${Math.floor(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
+  const rest = whole % 60 === 0 ? "" : ` ${String(whole % 60).padStart(2, "0")} s`;
+  return `${Math.floor(whole / 60)} min${rest}`;
 }
 
 export const count = (value) => Math.round(value).toLocaleString(document.documentElement.lang);

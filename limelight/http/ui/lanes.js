@@ -7,8 +7,8 @@ import { duration, partsOf, PARTS } from "./parts.js";
 import { trouble } from "./running.js";
 import { say } from "./strings.js";
 
-/** Of the width of the axis; a label further to the right would not fit. */
-const ROOM_FOR_LABEL = 0.06;
+/** Pixels; a label further to the right would not fit. */
+const ROOM_FOR_LABEL = 75;
 
 export class Lanes {
   #list = element("lanes");
@@ -47,7 +47,8 @@ export class Lanes {
   #drawAxis(scale, shown) {
     this.#axis.hidden = !shown;
     if (!shown) return;
-    const last = scale.end - (scale.end - scale.start) * ROOM_FOR_LABEL;
+    const room = ROOM_FOR_LABEL / Math.max(this.#axis.clientWidth, ROOM_FOR_LABEL);
+    const last = scale.end - (scale.end - scale.start) * room;
     const labels = ticks(scale.start, last).map((at) => [at, scale.label(at)]);
     if (this.#axis.dataset.labels === JSON.stringify([scale.start, labels])) return;
     this.#axis.dataset.labels = JSON.stringify([scale.start, labels]);

@@ -20,7 +20,6 @@ let live = [];
 /** Those that ended, newest first. */
 let recent = [];
 let engine = null;
-let newest = null;
 /** The server's time, and ours when it told it: ours goes on between two snapshots. */
 let told = null;
 let drawing = false;
@@ -54,7 +53,7 @@ function figures() {
   return say("figures", {
     running: count(engine.num_running),
     waiting: count(engine.num_waiting),
-    tokens: count(newest?.num_tokens ?? 0),
+    tokens: count(charts.tokensPerSecond()),
     preemptions: count(engine.num_preemptions),
   });
 }
@@ -82,12 +81,10 @@ const endOf = (view) => view.arrived_at + view.timings.total;
 follow({
   history({ samples }) {
     charts.replace(samples);
-    newest = samples.at(-1) ?? null;
     schedule();
   },
   snapshot(list) {
     update(list);
-    newest = list.sample ?? newest;
     if (list.sample) charts.add(list.sample);
     if (live.some((view) => detail.shows(view.id))) detail.refresh();
     schedule();

@@ -8,9 +8,8 @@ import { say } from "./strings.js";
 
 /** Headings of the columns behind the request and its button, and what stands there. */
 const COLUMNS = [
-  ["phase", (view) => say(`phase_${view.phase}`)],
+  ["phase", phase],
   ["age", (view, now) => seconds(duration(view, now))],
-  ["place", (view) => (view.queue_position === null ? "" : count(view.queue_position))],
   ["prompt", prompt],
   ["output", (view) => count(view.output_tokens)],
   ["heldPages", (view) => count(view.pages)],
@@ -20,6 +19,9 @@ const COLUMNS = [
   ["owner", (view) => view.owner ?? ""],
   ["model", (view) => view.model],
 ];
+
+/** Columns whose heading has a tooltip. */
+const EXPLAINED = ["heldPages", "share", "pressure", "trouble"];
 
 export class RunningTable {
   #body;
@@ -36,7 +38,11 @@ export class RunningTable {
     const head = append(append(table, "thead"), "tr");
     append(head, "th", "", say("request")).scope = "col";
     append(append(head, "td"), "span", "unseen", say("abort"));
-    for (const [name] of COLUMNS) append(head, "th", "", say(name)).scope = "col";
+    for (const [name] of COLUMNS) {
+      const heading = append(head, "th", "", say(name));
+      heading.scope = "col";
+      if (EXPLAINED.includes(name)) heading.title = say(`about_${name}`);
+    }
     this.#body = append(table, "tbody");
     this.#rows = new KeyedChildren(this.#body, ({ view }) => new Row(view, open, abort));
     arrowKeys(this.#body, "tr");
@@ -90,6 +96,12 @@ class Row {
     setAttribute(this.#abort, "aria-disabled", null);
     setText(this.#abort, say("abort"));
   }
+}
+
+/** Its phase, and in the queue its place: 1 is served next. */
+function phase(view) {
+  if (view.queue_position === null) return say(`phase_${view.phase}`);
+  return say("queuedAt", { phase: say(`phase_${view.phase}`), place: count(view.queue_position) });
 }
 
 /** Tokens of the prompt that are computed, of all, and how many of them came from the prefix cache. */

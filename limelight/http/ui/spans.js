@@ -65,6 +65,7 @@ export class SpanRow {
         append(item, "code", "", pairs(event.attributes).map(([name, value]) => `${name}=${value}`).join(" "));
       }
     }
+    if (Object.keys(span.attributes).length === 0) return;
     append(this.#body, "h4", "", say("attributes"));
     const list = append(this.#body, "dl", "attributes");
     for (const [name, value] of pairs(span.attributes)) {

@@ -231,6 +231,7 @@ def _size(variable: str, default: int, given: Mapping[str, str]) -> int:
     text = given.get(variable)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= 10**6:
+    size = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if not 0 < size <= 10**6:
         raise ConfigError(f"{variable} is {quoted(text)}; use a whole number from 1 to 1000000")
-    return int(text)
+    return size

@@ -30,7 +30,7 @@ def metrics_route(serving: Serving) -> HTTPRouteHandler:
         accepted = request.headers.get("accept", "")
         if serving.engine.config.vllm_metrics:
             accepted = _prefer_text(accepted)
-        encode, content_type = choose_encoder(accepted)
+        encode, content_type = _encoder(accepted)
         body = await _encoded(serving.engine.metrics_registry, encode, openmetrics=content_type.startswith(OPENMETRICS))
         headers = {"content-type": content_type, "cache-control": "no-store", "vary": "accept, accept-encoding"}
         if gzip_accepted(request.headers.get("accept-encoding", "")):
@@ -39,6 +39,14 @@ def metrics_route(serving: Serving) -> HTTPRouteHandler:
         return Response(body, headers=headers, media_type=content_type)
 
     return metrics
+
+
+def _encoder(accepted: str) -> tuple[Callable[[Collector], bytes], str]:
+    """How to write what a client accepts, and its media type; the text format where that cannot be understood."""
+    try:
+        return choose_encoder(accepted)
+    except (TypeError, ValueError):  # a version that is none
+        return choose_encoder("")
 
 
 def _prefer_text(accepted: str) -> str:

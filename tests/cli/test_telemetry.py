@@ -116,6 +116,8 @@ WRONG = [
     ("http://a", {"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER is 'zipkin'; use otlp, console or none"),
     ("http://a", {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "many"}, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE is 'many'"),
     ("http://a", {"OTEL_BSP_MAX_QUEUE_SIZE": "0"}, "OTEL_BSP_MAX_QUEUE_SIZE"),
+    ("http://a", {"OTEL_BSP_MAX_QUEUE_SIZE": "1".zfill(12) + "0" * 9}, "OTEL_BSP_MAX_QUEUE_SIZE"),
+    ("http://a", {"OTEL_BSP_MAX_QUEUE_SIZE": "9" * 5000}, "OTEL_BSP_MAX_QUEUE_SIZE"),
     ("http://a", {"OTEL_BSP_MAX_QUEUE_SIZE": "9", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "10"}, "only 9 spans may wait"),
 ]
 

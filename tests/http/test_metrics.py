@@ -59,6 +59,16 @@ async def test_prometheus_gets_openmetrics_with_exemplars(serve, accept):
     assert any(sample.exemplar for family in families for sample in family.samples)
 
 
+@pytest.mark.parametrize("kind", ["application/openmetrics-text", "text/plain"])
+@pytest.mark.parametrize("version", ["abc", "1..0", "\xb2", "1.0.x"])
+async def test_a_version_that_is_none_gets_the_text_format(serve, kind, version):
+    async with serve() as client:
+        response = await scraped(client, f"{kind}; version={version}".encode("latin-1"))
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain")
+    assert "limelight_live_requests" in names(parse_text(response.text))
+
+
 async def test_with_vllm_names_prometheus_gets_the_text_format_and_openmetrics_has_none_of_them(serve):
     async with serve(scripted_engine(vllm_metrics=True)) as client:
         for accept in (PROMETHEUS_2, PROMETHEUS_3, "text/plain", "*/*"):

@@ -73,12 +73,13 @@ def live_routes(serving: Serving) -> list[HTTPRouteHandler]:
 
 def _number_of_recent(request: Request[Any, Any, Any]) -> int:
     text = request.query_params.get("recent", "0")
-    if not (text.isascii() and text.isdigit() and int(text[:10]) <= MAX_RECENT_REQUESTS):
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+    if not 0 <= number <= MAX_RECENT_REQUESTS:
         raise InvalidRequest(
             f"recent is {quoted(text)}; it must be a number of requests from 0 to {MAX_RECENT_REQUESTS}",
             param="recent",
         )
-    return int(text)
+    return number
 
 
 def _found(engine: Engine, request: Request[Any, Any, Any], of: Principal | None = None) -> RequestTimeline:

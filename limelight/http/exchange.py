@@ -250,7 +250,7 @@ class Exchange:
             seconds=ended_at - self.arrived_at,
             code=self._error_type,
             owner=asker.name if isinstance(asker, Principal) else None,
-            span=self._span.span,
+            span=self._span.named,
         )
 
     def _route_has(self, mark: Mapping[str, bool]) -> bool:

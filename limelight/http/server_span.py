@@ -30,16 +30,18 @@ class ServerSpan:
         shield: from what the tracer raises.
 
     Attributes:
-        span: None before it is open, and if there is none.
+        named: leads to the span, for links and logs, and never raises, as a host's may; invalid before it is open, and
+            if there is none.
     """
 
-    __slots__ = ("_context", "_links", "_shield", "_tracer", "span")
+    __slots__ = ("_context", "_links", "_shield", "_span", "_tracer", "named")
 
     def __init__(self, tracer: Tracer, shield: Shield) -> None:
         self._tracer = tracer
         self._shield = shield
         self._context: Context | None = None
-        self.span: Span | None = None
+        self._span: Span | None = None
+        self.named: Span = trace.INVALID_SPAN
         self._links: list[SpanContext] = []
 
     def open(self, scope: Any, start_ns: int, *, traced: bool) -> Context:
@@ -50,11 +52,13 @@ class ServerSpan:
             traced: False: there is no span; what belongs below it belongs below its parent.
         """
         if self._context is None:
-            self._context = parent_context(scope["headers"])
-            if traced:
-                with self._shield:
-                    self.span = self._started(scope, self._context, start_ns)
-                    self._context = trace.set_span_in_context(self.span, self._context)
+            self._context = Context()
+            with self._shield:
+                self._context = parent_context(scope["headers"])
+                if traced:
+                    self._span = self._started(scope, self._context, start_ns)
+                    self.named = trace.NonRecordingSpan(self._span.get_span_context())
+                    self._context = trace.set_span_in_context(self._span, self._context)
         return self._context
 
     def _started(self, scope: Any, parent: Context, start_ns: int) -> Span:
@@ -71,17 +75,17 @@ class ServerSpan:
     @property
     def span_context(self) -> SpanContext:
         """Names the span for links; invalid if there is none."""
-        return trace.INVALID_SPAN_CONTEXT if self.span is None else self.span.get_span_context()
+        return self.named.get_span_context()
 
     def link(self, span_context: SpanContext) -> None:
         """It has to do with another span, without being its child."""
         if not span_context.is_valid:
             return
-        if self.span is None:
+        if self._span is None:
             self._links.append(span_context)
         else:
             with self._shield:
-                self.span.add_link(span_context)
+                self._span.add_link(span_context)
 
     def end(self, attributes: Mapping[str, str | int | float], error: str | None, end_ns: int) -> str | None:
         """End it, and return the id of its trace if it is recorded.
@@ -89,16 +93,18 @@ class ServerSpan:
         Args:
             error: what the status says if it is that of an error; None: it is not.
         """
-        if self.span is None:
+        if self._span is None:
             return None
+        is_recorded = False
         with self._shield:
-            if self.span.is_recording():
-                self.span.set_attributes(attributes)
+            if self._span.is_recording():
+                is_recorded = self.span_context.trace_flags.sampled
+                self._span.set_attributes(attributes)
                 if error is not None:
-                    self.span.set_status(Status(StatusCode.ERROR, error))
-            self.span.end(end_time=end_ns)
-        context = self.span.get_span_context()
-        return trace.format_trace_id(context.trace_id) if context.trace_flags.sampled else None
+                    self._span.set_status(Status(StatusCode.ERROR, error))
+        with self._shield:
+            self._span.end(end_time=end_ns)
+        return trace.format_trace_id(self.span_context.trace_id) if is_recorded else None
 
 
 def parent_context(headers: Iterable[tuple[bytes, bytes]]) -> Context:

@@ -136,10 +136,12 @@ class Tracing:
         span = self.tracer.start_span(
             record.name, context=context, attributes=record.attributes, start_time=timeline.unix_ns(record.start)
         )
-        timeline.span_ids[record.key] = _span_id(span)
-        for event in record.events:
-            span.add_event(event.name, event.attributes, timeline.unix_ns(event.at))
-        span.end(end_time=timeline.unix_ns(record.end))
+        try:
+            timeline.span_ids[record.key] = _span_id(span)
+            for event in record.events:
+                span.add_event(event.name, event.attributes, timeline.unix_ns(event.at))
+        finally:
+            span.end(end_time=timeline.unix_ns(record.end))
         return span
 
     def _record_step(

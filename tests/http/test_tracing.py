@@ -7,6 +7,7 @@ import time
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import httpx
 import msgspec
 import pytest
 from fastapi import FastAPI
@@ -380,38 +381,76 @@ async def test_a_stream_that_nobody_comes_back_for_expires_and_one_that_is_delet
 
 
 class BrokenProvider(trace.TracerProvider):
-    """Its tracer raises, or its spans do."""
+    """Its tracer raises, or its spans do in the methods that are named."""
 
-    def __init__(self, *, spans):
-        self._spans = spans
+    def __init__(self, methods):
+        self._methods = methods
+        self.num_open = 0
+
+    def _end(self, **_options):
+        self.num_open -= 1
 
     def get_tracer(self, *arguments, **options):
         provider = self
 
-        class Broken(trace.NonRecordingSpan):
-            def end(self, *arguments, **options):
-                raise RuntimeError
-
-            def set_attribute(self, *arguments, **options):
-                raise RuntimeError
-
         class BrokenTracer(trace.NoOpTracer):
             def start_span(self, *arguments, **options):
-                if not provider._spans:
+                if "start_span" in provider._methods:
                     raise RuntimeError
-                return Broken(trace.INVALID_SPAN_CONTEXT)
+                provider.num_open += 1
+                return broken_span(provider._methods, end=provider._end)
 
         return BrokenTracer()
 
 
-@pytest.mark.parametrize("spans", [False, True])
-async def test_a_tracer_that_raises_harms_no_answer(spans):
-    engine = scripted_engine("hello", tracer_provider=BrokenProvider(spans=spans))
+def broken_span(methods, **overridden):
+    """A span that raises in these methods."""
+
+    def fail(*arguments, **options):
+        raise RuntimeError
+
+    context = trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED))
+    span = trace.NonRecordingSpan(context)
+    span.is_recording = lambda: True
+    for method, function in (overridden | dict.fromkeys(methods, fail)).items():
+        setattr(span, method, function)
+    return span
+
+
+BREAKAGES = [
+    ["start_span"],
+    ["end", "set_attribute"],
+    ["get_span_context"],
+    ["is_recording"],
+    ["set_attributes"],
+    ["add_event", "add_link", "set_status"],
+]
+
+
+@pytest.mark.parametrize("methods", BREAKAGES, ids="-".join)
+async def test_a_tracer_that_raises_harms_no_answer(methods):
+    provider = BrokenProvider(methods)
+    engine = scripted_engine("hello", tracer_provider=provider)
     async with serving(engine) as client:
         for _ in range(2):
             assert (await client.post(CHAT, json=chat_body())).json()["choices"][0]["message"]["content"] == "hello"
         assert (await client.get("/nowhere")).status_code == 404
-        assert sum(engine.telemetry.http.requests.values.values()) == 3
+        resumable = await client.post(CHAT, json=chat_body(stream=True), headers=RESUMABLE)
+        again = await client.get(f"/v1/streams/{resumable.headers['x-limelight-stream']}")
+        assert again.text == resumable.text
+        background = {"model": "scripted", "input": "hi", "background": True}
+        assert (await client.post(RESPONSES, json=background)).status_code == 200
+        assert sum(engine.telemetry.http.requests.values.values()) == 6
+    assert provider.num_open == 0 or "end" in methods
+
+
+@pytest.mark.parametrize("methods", BREAKAGES, ids="-".join)
+async def test_a_span_of_the_host_that_raises_harms_no_answer(methods):
+    async with scripted_engine("hello") as engine:
+        transport = httpx.ASGITransport(create_app(engine))
+        with trace.use_span(broken_span(methods), record_exception=False, set_status_on_exception=False):
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                assert (await client.post(CHAT, json=chat_body())).status_code == 200
 
 
 def test_a_current_span_wins_over_headers_and_without_either_there_is_no_parent():

@@ -7,7 +7,7 @@ import msgspec
 
 from limelight.errors import InvalidRequest, UnsupportedField
 from limelight.generation import GenerationRequest, TokensPrompt
-from limelight.quoting import quoted
+from limelight.quoting import MAX_REASON_CHARACTERS, encodable, quoted
 
 UNSEEDED = (None, -1)
 """Values of `seed` that ask for a fresh one; -1 as in vLLM."""
@@ -41,6 +41,23 @@ def check_readable(request: GenerationRequest, unreadable: str | None) -> None:
         raise UnsupportedField(
             f"this model gives no log-probabilities of the prompt: {unreadable}", param="prompt_logprobs"
         )
+
+
+def check_names(request: GenerationRequest) -> None:
+    """Refuse names that could not be shown: the tables of live requests, logs, traces and metrics are everybody's.
+
+    Raises:
+        InvalidRequest: names the field and the value.
+    """
+    fields = ("request_id", "owner") if request.http_request_id is None else ("request_id", "owner", "http_request_id")
+    for field in fields:
+        name = getattr(request, field)
+        if not isinstance(name, str) or encodable(name) != name:
+            raise InvalidRequest(
+                f"{field} is {quoted(name)}; it must be a string of at most {MAX_REASON_CHARACTERS} characters that "
+                "UTF-8 can encode",
+                param=field,
+            )
 
 
 def check_types(request: GenerationRequest) -> None:

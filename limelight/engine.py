@@ -465,6 +465,9 @@ class Engine:
         except LimelightError as error:
             self.telemetry.end(timeline, error)
             raise
+        except Exception as error:
+            self.telemetry.end(timeline, LimelightError(f"the request met a bug: {type(error).__name__}"))
+            raise
         subscription = actor.log.subscribe()
         try:
             yield Stream(actor, subscription, self._system.prompt_progress)

@@ -250,7 +250,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request as the engine admits it.
 
     Attributes:
-        request_id: unique among live requests.
+        request_id: unique among live requests. It, `owner` and `http_request_id` are shown to others: they have at most
+            300 characters, which UTF-8 can encode.
         priority: lower is served earlier.
         cache_salt: only requests with the same salt share cached prefix pages.
         adapter: name of a loaded LoRA adapter to run with, or None for the model itself. Only requests with the same

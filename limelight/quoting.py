@@ -25,6 +25,12 @@ def shorten(text: str, limit: int = MAX_QUOTED_CHARACTERS) -> str:
     return f"{text[:half]}...{text[-half:]}"
 
 
+def encodable(text: object, limit: int = MAX_REASON_CHARACTERS) -> str:
+    """A text from outside, short, and without what cannot be written as UTF-8: halves of surrogate pairs."""
+    short = shorten(str(text), limit)
+    return short if short.isascii() else short.encode(errors="replace").decode()
+
+
 def explanation(said: object) -> str:
     """What a library, a template or a server says is wrong, which may quote anything at any length."""
     return shorten(str(said), MAX_REASON_CHARACTERS)

@@ -15,7 +15,7 @@ from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_lookup import Speculation
 from limelight.actors.step_ledger import StepLedger
 from limelight.actors.tokenizer import TokenizerActor
-from limelight.admission import check_readable, check_token_ids, check_types, with_seed
+from limelight.admission import check_names, check_readable, check_token_ids, check_types, with_seed
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
 from limelight.generation import GenerationRequest
 from limelight.models.loaded_model import LoadedModel
@@ -50,6 +50,7 @@ class RunningParts:
             ModelNotFound: no adapter of this name is loaded.
             Overloaded: too many live requests.
         """
+        check_names(request)
         self.live.check(request.request_id)
         check_types(request)
         check_token_ids(request, self.model.capacity.vocab_size)

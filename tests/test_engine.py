@@ -7,6 +7,7 @@ import threading
 import weakref
 
 import anyio
+import msgspec
 import pytest
 
 from limelight.config import EngineConfig, EngineOptions
@@ -18,10 +19,11 @@ from limelight.errors import (
     EngineNotRunning,
     InvalidRequest,
     ModelError,
+    ModelNotFound,
     Overloaded,
     StepFailure,
 )
-from limelight.generation import Delta, FinishReason, SamplingParams
+from limelight.generation import Delta, FinishReason, GenerationRequest, SamplingParams, TextPrompt, TokensPrompt
 from limelight.testing import babble, echo, scripted_engine
 
 pytestmark = pytest.mark.anyio
@@ -209,6 +211,51 @@ async def test_a_request_id_cannot_be_live_twice():
     async with scripted_engine(babble, step_seconds=0.01) as engine, engine.stream("a", ENDLESS, request_id="same"):
         with pytest.raises(InvalidRequest, match="'same' is in use"):
             await engine.generate("b", ENDLESS, request_id="same")
+
+
+@pytest.mark.parametrize("field", ["request_id", "owner", "http_request_id"])
+@pytest.mark.parametrize("name", [5, [], "half a pair \ud800", "x" * 301], ids=["number", "list", "surrogate", "long"])
+async def test_names_that_could_not_be_shown_are_refused_and_harm_nobody(field, name):
+    fields = {"request_id": "r", "prompt": TextPrompt("hi"), "sampling": SamplingParams(max_tokens=1), field: name}
+    async with scripted_engine() as engine:
+        with pytest.raises(InvalidRequest, match=f"{field} is .* at most 300 characters") as caught:
+            async with engine.open(GenerationRequest(**fields)):
+                pass
+        assert caught.value.param == field
+        with pytest.raises(ModelNotFound):
+            await engine.generate("hi", ENDLESS, adapter="half a pair \ud800")
+        await engine.generate("hi", SamplingParams(max_tokens=1))
+        views = engine.requests(recent=3)
+        assert [view.ending for view in views] == ["completed", "invalid", "invalid"]
+        assert len(msgspec.json.encode(views)) < 5000
+
+
+async def test_a_request_that_meets_a_bug_at_admission_has_ended():
+    async with scripted_engine() as engine:
+        request = GenerationRequest(request_id="r", prompt=TokensPrompt(5), sampling=ENDLESS)
+        with pytest.raises(TypeError):
+            await engine.open(request).__aenter__()
+        (view,) = engine.requests(recent=1)
+        assert (view.ending, view.error_code) == ("failed", "internal_error")
+
+
+async def test_refused_requests_are_not_kept_by_what_is_remembered_of_them():
+    class Prompt(TextPrompt, weakref=True):
+        """One that can be watched."""
+
+    def refused():
+        prompt = Prompt("a secret")
+        fields = {"request_id": "r", "prompt": prompt, "sampling": ENDLESS, "adapter": "unknown"}
+        return weakref.ref(prompt), engine.open(GenerationRequest(**fields))
+
+    async with scripted_engine() as engine:
+        watched, opening = refused()
+        with pytest.raises(ModelNotFound):
+            await opening.__aenter__()
+        del opening
+        gc.collect()
+        assert watched() is None
+        assert engine.requests(recent=1)[0].error_code == "model_not_found"
 
 
 # ---- life

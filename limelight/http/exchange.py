@@ -18,8 +18,8 @@ from limelight.http.auth import Principal
 from limelight.http.request_id import request_id
 from limelight.http.server_span import ServerSpan, method_of, route_of
 from limelight.http.server_timing import timing_headers
+from limelight.quoting import encodable
 from limelight.telemetry import conventions as names
-from limelight.telemetry.request_attributes import text_attribute
 from limelight.telemetry.request_log import log_exchange
 from limelight.telemetry.shield import Shield
 from limelight.telemetry.telemetry import Telemetry
@@ -231,7 +231,7 @@ class Exchange:
         if self.first_byte_at is not None:
             attributes[names.TIME_TO_FIRST_BYTE] = self.first_byte_at - self.arrived_at
         if isinstance(asker := scope.get("user"), Principal):
-            attributes[names.OWNER] = text_attribute(asker.name)
+            attributes[names.OWNER] = encodable(asker.name)
         if self._ending is not None:
             attributes[names.ENDING] = self._ending.value
         if self._error_type is not None:

@@ -14,9 +14,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from limelight.quoting import encodable
 from limelight.telemetry import conventions as names
 from limelight.telemetry.http_counters import METHODS, OTHER_METHOD
-from limelight.telemetry.request_attributes import text_attribute
 from limelight.telemetry.shield import Shield
 
 _W3C = TraceContextTextMapPropagator()
@@ -150,12 +150,12 @@ def opening_attributes(scope: Any, route: str | None) -> dict[str, str | int]:
     method = method_of(scope)
     attributes: dict[str, str | int] = {
         names.HTTP_REQUEST_METHOD: method,
-        names.URL_PATH: text_attribute(scope["path"]),
+        names.URL_PATH: encodable(scope["path"]),
         names.URL_SCHEME: scope.get("scheme", "http"),
         names.NETWORK_PROTOCOL_VERSION: scope.get("http_version", "1.1"),
     }
     if method == OTHER_METHOD:
-        attributes[names.HTTP_REQUEST_METHOD_ORIGINAL] = text_attribute(scope["method"])
+        attributes[names.HTTP_REQUEST_METHOD_ORIGINAL] = encodable(scope["method"])
     if route is not None:
         attributes[names.HTTP_ROUTE] = route
     if server := scope.get("server"):
@@ -165,5 +165,5 @@ def opening_attributes(scope: Any, route: str | None) -> dict[str, str | int]:
     if client := scope.get("client"):
         attributes[names.CLIENT_ADDRESS] = client[0]
     if agent := headers.get(b"user-agent"):
-        attributes[names.USER_AGENT_ORIGINAL] = text_attribute(agent.decode("latin-1"))
+        attributes[names.USER_AGENT_ORIGINAL] = encodable(agent.decode("latin-1"))
     return attributes

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from limelight.errors import ConfigError
+from limelight.quoting import MAX_REASON_CHARACTERS, encodable, quoted
 
 ReasoningField = Literal["reasoning", "reasoning_content"]
 UnknownFields = Literal["suggest", "refuse", "ignore"]
@@ -103,6 +104,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 def _check_keys(api_keys: Mapping[str, str], admin_keys: Mapping[str, str]) -> None:
     for kind, keys in (("API", api_keys), ("admin", admin_keys)):
         for name, key in keys.items():
+            if encodable(name) != name:
+                raise ConfigError(
+                    f"the name {quoted(name)} of an {kind} key is longer than {MAX_REASON_CHARACTERS} characters, or "
+                    "UTF-8 cannot encode it; choose another, which logs, traces and metrics can show"
+                )
             if not name or not key or key != key.strip() or not key.isascii():
                 raise ConfigError(
                     f"the {kind} key of {name!r} is empty, has blanks around it or is not ASCII; no client could "

@@ -2,7 +2,7 @@
 
 from limelight.errors import ContextLengthExceeded, EngineNotRunning, Overloaded, RequestExpired, StepFailure
 from limelight.generation import INT64_MAX
-from limelight.quoting import MAX_REASON_CHARACTERS, shorten
+from limelight.quoting import encodable
 from limelight.telemetry import conventions as names
 from limelight.telemetry.timeline import Ending, RequestTimeline
 from limelight.telemetry.timings import timings
@@ -16,7 +16,7 @@ QUOTES_NOTHING = (ContextLengthExceeded, EngineNotRunning, Overloaded, RequestEx
 
 def span_name(timeline: RequestTimeline) -> str:
     """As the GenAI conventions say."""
-    return f"{timeline.operation} {text_attribute(timeline.model)}"
+    return f"{timeline.operation} {timeline.model}"
 
 
 def creation_attributes(timeline: RequestTimeline) -> Attributes:
@@ -24,7 +24,7 @@ def creation_attributes(timeline: RequestTimeline) -> Attributes:
     return {
         names.GEN_AI_OPERATION_NAME: timeline.operation,
         names.GEN_AI_PROVIDER_NAME: names.PROVIDER_NAME,
-        names.GEN_AI_REQUEST_MODEL: text_attribute(timeline.model),
+        names.GEN_AI_REQUEST_MODEL: timeline.model,
     }
 
 
@@ -46,7 +46,7 @@ def older_attributes(timeline: RequestTimeline) -> Attributes:
     inference = None if parts.prefill is None or parts.decode is None else parts.prefill + parts.decode
     return _known(
         {
-            names.VLLM_REQUEST_ID: text_attribute(timeline.request_id),
+            names.VLLM_REQUEST_ID: timeline.request_id,
             names.VLLM_REQUEST_N: timeline.num_choices,
             names.VLLM_PROMPT_TOKENS: timeline.prompt_tokens,
             names.VLLM_COMPLETION_TOKENS: timeline.output_tokens,
@@ -59,12 +59,6 @@ def older_attributes(timeline: RequestTimeline) -> Attributes:
             names.VLLM_TIME_IN_INFERENCE: inference,
         }
     )
-
-
-def text_attribute(value: object) -> str:
-    """A text from outside, short, and without what no exporter can encode."""
-    text = shorten(str(value), MAX_REASON_CHARACTERS)
-    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def error_type(timeline: RequestTimeline) -> str | None:
@@ -82,16 +76,16 @@ def error_description(timeline: RequestTimeline) -> str | None:
     if error is None or timeline.ending is Ending.ABORTED:
         return None
     if isinstance(error, QUOTES_NOTHING):
-        return text_attribute(error.message)
+        return encodable(error.message)
     code = error.code or names.ERROR_TYPE_OTHER
-    return code if error.param is None else text_attribute(f"{code}: {error.param}")
+    return code if error.param is None else encodable(f"{code}: {error.param}")
 
 
 def _asked(timeline: RequestTimeline) -> Attributes:
     asked: dict[str, AttributeValue | None] = {
-        names.REQUEST_ID: text_attribute(timeline.request_id),
-        names.HTTP_REQUEST_ID: None if timeline.http_request_id is None else text_attribute(timeline.http_request_id),
-        names.OWNER: text_attribute(timeline.owner),
+        names.REQUEST_ID: timeline.request_id,
+        names.HTTP_REQUEST_ID: timeline.http_request_id,
+        names.OWNER: timeline.owner,
         names.PRIORITY: _int64(timeline.priority),
         names.CACHE_SALTED: timeline.cache_salted,
         names.GEN_AI_REQUEST_STREAM: timeline.streams or None,
@@ -159,10 +153,10 @@ def _ended(timeline: RequestTimeline) -> Attributes:
         names.GEN_AI_RESPONSE_FINISH_REASONS: tuple(reason.value for reason in timeline.finish_reasons) or None,
     }
     if timeline.ending is Ending.COMPLETED:
-        ended[names.GEN_AI_RESPONSE_ID] = text_attribute(timeline.request_id)
-        ended[names.GEN_AI_RESPONSE_MODEL] = text_attribute(timeline.model)
+        ended[names.GEN_AI_RESPONSE_ID] = timeline.request_id
+        ended[names.GEN_AI_RESPONSE_MODEL] = timeline.model
     if timeline.ending is Ending.ABORTED and timeline.error is not None:
-        ended[names.ENDING_REASON] = text_attribute(timeline.error.message)
+        ended[names.ENDING_REASON] = encodable(timeline.error.message)
     return _known(ended)
 
 

@@ -75,7 +75,7 @@ class Telemetry:
         timeline.ended_at = time.monotonic()
         timeline.count_pages(timeline.ended_at)
         timeline.steps_after = self.step_seconds
-        timeline.error = error
+        timeline.error = None if error is None else _without_traceback(error)
         timeline.ending = ending(error, admitted=timeline.admitted_at is not None)
         if timeline.admitted_at is not None:
             del self.live[timeline.request_id]
@@ -93,6 +93,13 @@ class Telemetry:
         self.counters.step_ended(step)
         self.heartbeat.step_ended(step)
         self.tracing.step_ended(step, chunks, self.live)
+
+
+def _without_traceback(error: LimelightError) -> LimelightError:
+    """Frames, and errors behind this one, lead to the request with its prompt."""
+    bare = error.again()
+    bare.__cause__ = None
+    return bare
 
 
 def ending(error: LimelightError | None, *, admitted: bool) -> Ending:

@@ -16,6 +16,7 @@ from opentelemetry import trace
 
 from limelight.errors import LimelightError
 from limelight.generation import ChatPrompt, FinishReason, GenerationRequest, SamplingParams
+from limelight.quoting import encodable
 
 MAX_CHUNKS = 64
 """Chunks of a prompt that are kept one by one; what follows is counted into the last."""
@@ -182,7 +183,8 @@ class RequestTimeline:
     """One request from the call to its end.
 
     Args:
-        request: what is observed of it is copied; its content is not kept.
+        request: what is observed of it is copied; its content is not kept. Its names are those that everybody can
+            write; admission refuses others.
         model: the name that the request was sent to: an adapter's, or the model's.
         arrived_at: monotonic seconds.
 
@@ -202,7 +204,8 @@ class RequestTimeline:
         detokenize_seconds: making text of tokens, in all.
         delivery: how the client takes it, if somebody measures that.
         http_request_id: `x-request-id` of the HTTP request behind it.
-        ended_at, ending, error: the end; `error` is None for a completed one.
+        ended_at, ending, error: the end; `error` is None for a completed one, and has no traceback, which would keep
+            the request.
         finish_reasons: of its choices, when it has completed.
         steps_before, steps_after: seconds of all the engine's steps until it came, and until it had ended.
         span: leads to its OpenTelemetry span, for links and logs; writing to it does nothing.
@@ -249,10 +252,10 @@ class RequestTimeline:
     )
 
     def __init__(self, request: GenerationRequest, model: str, arrived_at: float) -> None:
-        self.request_id = request.request_id
-        self.http_request_id = request.http_request_id
-        self.owner = request.owner
-        self.model = model
+        self.request_id = encodable(request.request_id)
+        self.http_request_id = None if request.http_request_id is None else encodable(request.http_request_id)
+        self.owner = encodable(request.owner)
+        self.model = encodable(model)
         self.adapter = request.adapter
         self.priority = request.priority
         self.streams = request.streams

@@ -15,10 +15,11 @@ from opentelemetry.context import Context
 from limelight import __version__
 from limelight.config import EngineConfig
 from limelight.generation import Delta, GenerationRequest
+from limelight.quoting import encodable
 from limelight.telemetry import conventions as names
 from limelight.telemetry.content import input_attributes, output_attributes
 from limelight.telemetry.owed_spans import OwedSpans
-from limelight.telemetry.request_attributes import creation_attributes, older_attributes, span_name, text_attribute
+from limelight.telemetry.request_attributes import creation_attributes, older_attributes, span_name
 from limelight.telemetry.shield import Shield
 from limelight.telemetry.span_tree import REQUEST, SpanRecord, each_span
 from limelight.telemetry.step_records import StepRecord
@@ -129,7 +130,7 @@ class Tracing:
     def _description(self, timeline: RequestTimeline, description: str) -> str:
         """Why it failed; the whole message, which may quote the request, only for those who ask for content."""
         if self._config.trace_content and timeline.error is not None:
-            return text_attribute(timeline.error.message)
+            return encodable(timeline.error.message)
         return description
 
     def _record(self, record: SpanRecord, timeline: RequestTimeline, context: Context) -> trace.Span:

@@ -91,6 +91,14 @@ def test_host_names_lose_their_port(header, name):
     assert host_name(header) == name
 
 
+@pytest.mark.parametrize("name", ["half a pair \ud800", "x" * 301])
+@pytest.mark.parametrize("kind", ["api_keys", "admin_keys"])
+def test_names_of_keys_can_be_shown(kind, name):
+    with pytest.raises(ConfigError, match="choose another"):
+        HttpSettings(**{kind: {name: "key"}})
+    HttpSettings(**{kind: {'n"a\nme \u00fc': "key"}})
+
+
 @pytest.mark.anyio
 async def test_every_route_but_the_public_ones_needs_a_key(serve):
     engine = scripted_engine()

@@ -143,7 +143,11 @@ class RequestActor:
                 self.log.end(RequestCancelled(f"request {self.request.request_id} was cancelled"))
 
     def cancel(self) -> None:
-        """End the request now; pages and seats come back with the scheduler's next turn. Idempotent."""
+        """End the request now; pages and seats come back with the scheduler's next turn. Idempotent.
+
+        Whatever else may end it before its task is next run, such as a stop of the engine, comes too late.
+        """
+        self.log.end(RequestCancelled(f"request {self.request.request_id} was cancelled"))
         self._scope.cancel()
 
     def observe_end(self) -> None:

@@ -1,5 +1,6 @@
 """Spans of requests as a host's tracer provider gets them, through the Python API."""
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -373,6 +374,33 @@ async def test_stopping_the_engine_ends_the_spans_of_all_requests() -> None:
     assert span.attributes["limelight.ending"] == "failed"
     assert span.attributes["error.type"] == "engine_not_running"
     traces.tree(span)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_who_leaves_before_the_engine_stops_is_aborted_and_who_stays_fails_wherever_one_looks(
+    leaves: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    traces = Traces()
+    engine = traces.engine(step_seconds=0.001)
+    await engine.start()
+    with caplog.at_level(logging.INFO, logger="limelight.requests"):
+        async with contextlib.AsyncExitStack() as streams:
+            for number in range(12):
+                if number < 9:  # the last ones have not even begun
+                    await anyio.sleep(0.001)
+                await streams.enter_async_context(engine.stream(f"hello {number}", ENDLESS))
+            if leaves:
+                await streams.aclose()  # does not suspend: the stop comes in the same turn of the loop
+            await engine.stop()
+    ending, code = ("aborted", "request_cancelled") if leaves else ("failed", "engine_not_running")
+    assert [span.attributes["limelight.ending"] for span in traces.requests] == [ending] * 12
+    assert {span.attributes["error.type"] for span in traces.requests} == {code}
+    assert {span.status.status_code for span in traces.requests} == {UNSET if leaves else ERROR}
+    assert engine.telemetry.counters.requests.values == {("scripted", ending, code): 12}
+    assert {(view.ending, view.error_code) for view in engine.requests(recent=20)} == {(ending, code)}
+    lines = [record.getMessage() for record in caplog.records if record.name == "limelight.requests"]
+    assert len(lines) == 12
+    assert all(f"ending={ending}" in line and code in line for line in lines)
 
 
 # ---- hosts

@@ -108,6 +108,7 @@ class EngineCounters:
 
     def step_ended(self, step: StepRecord) -> None:
         """A step is through."""
+        self.usage.step_ended(step.planned_at)
         self.step_seconds.observe(step.busy_seconds)
         self.step_tokens.observe(step.num_tokens)
         self.step_batch_size.observe(step.num_chunks)

@@ -130,7 +130,7 @@ def _spent(timeline: RequestTimeline) -> Attributes:
         spent |= {
             names.NUM_PREEMPTIONS: sum(choice.num_preemptions for choice in timeline.choices),
             names.NUM_STALLS: sum(choice.num_stalls for choice in timeline.choices),
-            names.STEP_SECONDS: sum(choice.step_seconds for choice in timeline.choices),
+            names.STEP_SECONDS: timeline.step_seconds,
             names.PAGE_SECONDS: sum(choice.page_seconds for choice in timeline.choices),
         }
     delivery = timeline.delivery

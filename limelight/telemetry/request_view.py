@@ -99,7 +99,7 @@ def request_view(timeline: RequestTimeline, standing: Standing | None, now: floa
     phase = timeline.phase
     if ended_at is None:
         timeline.count_pages(now)
-    step_seconds = sum([choice.step_seconds for choice in choices])
+    step_seconds = timeline.step_seconds
     return RequestView(
         request_id=timeline.request_id,
         http_request_id=timeline.http_request_id,

@@ -330,6 +330,11 @@ class RequestTimeline:
         return max((at for at in times if at is not None), default=None)
 
     @property
+    def step_seconds(self) -> float:
+        """Its share of the time that steps took. The step in which it ends is added when that is through."""
+        return sum([choice.step_seconds for choice in self.choices])
+
+    @property
     def cached_tokens(self) -> int:
         """Prompt tokens that the first choice took from the prefix cache."""
         return self.choices[0].cached_tokens if self.choices else 0

@@ -1,5 +1,6 @@
 """Who has used how much: totals by model and principal."""
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -35,20 +36,23 @@ class Usage:
             self.cached_tokens += timeline.cached_tokens
         self.output_tokens += timeline.output_tokens
         self.reasoning_tokens += timeline.reasoning_tokens if timeline.ended_at is not None else 0
-        for choice in timeline.choices:
-            self.step_seconds += choice.step_seconds
-            self.page_seconds += choice.page_seconds
+        self.step_seconds += timeline.step_seconds
+        self.page_seconds += sum([choice.page_seconds for choice in timeline.choices])
 
 
 class UsageTotals:
     """Totals of admitted requests.
 
     A request is counted under the names that it was admitted with if they have a place by then, else as `OTHER`: so no
-    total ever falls, also while live requests are added to it at each look.
+    total ever falls, also while live requests are added to it at each look. The step in which a request ends is added
+    when it is through.
     """
 
     def __init__(self) -> None:
         self._ended: dict[tuple[str, str], Usage] = {}
+        self._settling: deque[tuple[RequestTimeline, float]] = (
+            deque()
+        )  # with the seconds of steps counted at their ends
 
     def admitted(self, timeline: RequestTimeline) -> None:
         """A request will use something."""
@@ -58,8 +62,20 @@ class UsageTotals:
         self._of(self._ended, timeline).num_requests += 1
 
     def ended(self, timeline: RequestTimeline) -> None:
-        """It has used it."""
+        """It has used it, but for its share of steps that are in flight."""
         self._of(self._ended, timeline).add(timeline)
+        if timeline.scheduled_at is not None:
+            self._settling.append((timeline, timeline.step_seconds))
+
+    def step_ended(self, planned_at: float) -> None:
+        """All steps up to the one that was planned then are through: they carried who had ended, no later one will."""
+        while self._settling:
+            timeline, counted = self._settling[0]
+            assert timeline.ended_at is not None, "it has ended"
+            if timeline.ended_at > planned_at:
+                return
+            self._settling.popleft()
+            self._of(self._ended, timeline).step_seconds += timeline.step_seconds - counted
 
     def now(self, live: Iterable[RequestTimeline]) -> dict[tuple[str, str], Usage]:
         """By model and principal: what has been used, by `live` requests, too."""

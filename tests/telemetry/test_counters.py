@@ -1,5 +1,7 @@
 """What requests and steps leave in the counters, however they end."""
 
+import contextlib
+
 import anyio
 import pytest
 
@@ -183,6 +185,39 @@ async def test_usage_is_by_principal_and_grows_while_a_request_lives():
     assert (now[(MODEL, "ann")].prompt_tokens, now[(MODEL, "ann")].output_tokens) == (12, 5)
     assert now[(MODEL, "ben")].output_tokens == 30
     assert all(one.num_requests == 1 and one.step_seconds > 0 and one.page_seconds > 0 for one in now.values())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_principals_share_the_time_of_all_steps_also_of_those_in_which_requests_end(fails):
+    """Most requests are left in the middle of their first step."""
+
+    def before_step(step):
+        if fails and step.number % 3 == 0:
+            raise RuntimeError("broken")
+
+    async def leave(number):
+        asked = request(number, max_tokens=1000, owner=f"user {number % 3}", n=1 + number % 2)
+        async with engine.open(asked) as stream:
+            while stream.timeline.scheduled_at is None:
+                await anyio.sleep(0.001)
+
+    async with scripted_engine(before_step=before_step, step_seconds=0.01) as engine:
+        for _ in range(4):
+            async with anyio.create_task_group() as group:
+                for number in range(8):
+                    group.start_soon(leave, number)
+        with contextlib.suppress(StepFailure):
+            await run(engine, request("last", owner="user 0"))
+        usage, live = engine.telemetry.counters.usage, engine.telemetry.live
+        with anyio.fail_after(60):
+            while live or engine.statistics().num_running:
+                await anyio.sleep(0.01)
+        by_principal = sum(one.step_seconds for one in usage.now(()).values())
+        by_request = sum(view.step_seconds for view in engine.requests(recent=100))
+        step_seconds = engine.statistics().step_seconds
+    assert engine.telemetry.counters.requests.values[(MODEL, "aborted", RequestCancelled.code)] >= 8
+    assert by_request == pytest.approx(step_seconds, rel=0.01)
+    assert by_principal == pytest.approx(step_seconds, rel=0.01)
 
 
 async def test_principals_beyond_the_bound_are_counted_together_and_no_total_falls():

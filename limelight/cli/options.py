@@ -175,8 +175,8 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         action="append",
         metavar="[NAME=]KEY",
         default=[environment["LIMELIGHT_ADMIN_KEY"]] if environment.get("LIMELIGHT_ADMIN_KEY") else [],
-        help="a key that may also load and unload adapters while the server runs; repeat it for more. Nobody may "
-        "without; the environment variable LIMELIGHT_ADMIN_KEY sets one unseen",
+        help="a key that may also load and unload adapters while the server runs, which nobody may without, and end "
+        "requests of others; repeat it for more. The environment variable LIMELIGHT_ADMIN_KEY sets one unseen",
     )
     access.add_argument(
         "--lora-folder",

@@ -15,7 +15,7 @@ def export_options(parser: argparse.ArgumentParser) -> None:
         "traces and metrics",
         "OpenTelemetry's own variables hold, too: OTEL_EXPORTER_OTLP_ENDPOINT and _HEADERS, OTEL_SERVICE_NAME,\n"
         "OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_METRICS_EXPORTER=none, OTEL_SDK_DISABLED and others\n"
-        "(docs/tracing.md). Without this option and without them nothing is exported.",
+        "(docs/tracing.md). Without --otlp-endpoint and without them nothing is exported.",
     )
     group.add_argument(
         "--otlp-endpoint",

@@ -327,10 +327,8 @@ class Engine:
             Overloaded: admission refused; try again later.
             EngineNotRunning, EngineFailed, StepFailure: the engine could not serve it.
         """
-        stream = self.stream(
-            prompt, sampling, request_id=request_id, priority=priority, cache_salt=cache_salt, adapter=adapter
-        )
-        async with stream as running:
+        asked = self._request(_plain(prompt), sampling, request_id, priority, cache_salt, adapter)
+        async with self.open(asked) as running:
             return await running.result()
 
     def stream(
@@ -344,8 +342,8 @@ class Engine:
         adapter: str | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
         """Generate from text or token ids, delta by delta; leaving the block aborts what has not finished."""
-        parsed = TextPrompt(prompt) if isinstance(prompt, str) else TokensPrompt(tuple(prompt))
-        return self.open(self._request(parsed, sampling, request_id, priority, cache_salt, adapter))
+        asked = self._request(_plain(prompt), sampling, request_id, priority, cache_salt, adapter)
+        return self.open(msgspec.structs.replace(asked, streams=True))
 
     async def chat(
         self,
@@ -362,19 +360,9 @@ class Engine:
         adapter: str | None = None,
     ) -> Generation:
         """Answer a conversation (OpenAI-shaped messages) and return the whole; raises what `generate` raises."""
-        stream = self.stream_chat(
-            messages,
-            sampling,
-            tools=tools,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            template_arguments=template_arguments,
-            request_id=request_id,
-            priority=priority,
-            cache_salt=cache_salt,
-            adapter=adapter,
-        )
-        async with stream as running:
+        prompt = _conversation(messages, tools, add_generation_prompt, continue_final_message, template_arguments)
+        asked = self._request(prompt, sampling, request_id, priority, cache_salt, adapter)
+        async with self.open(asked) as running:
             return await running.result()
 
     def stream_chat(
@@ -396,16 +384,9 @@ class Engine:
         `add_generation_prompt` opens an assistant's turn, and is on unless `continue_final_message`, which goes on with
         the last message instead.
         """
-        prompt = ChatPrompt(
-            messages=tuple(messages),
-            tools=None if tools is None else tuple(tools),
-            add_generation_prompt=not continue_final_message
-            if add_generation_prompt is None
-            else add_generation_prompt,
-            continue_final_message=continue_final_message,
-            template_arguments=template_arguments or {},
-        )
-        return self.open(self._request(prompt, sampling, request_id, priority, cache_salt, adapter))
+        prompt = _conversation(messages, tools, add_generation_prompt, continue_final_message, template_arguments)
+        asked = self._request(prompt, sampling, request_id, priority, cache_salt, adapter)
+        return self.open(msgspec.structs.replace(asked, streams=True))
 
     async def embed(
         self,
@@ -429,8 +410,7 @@ class Engine:
         """
         settings = self.embedding_settings
         settings.check(dimensions)
-        parsed = TextPrompt(prompt) if isinstance(prompt, str) else TokensPrompt(tuple(prompt))
-        request = self._request(parsed, SamplingParams(), request_id, priority, cache_salt, adapter)
+        request = self._request(_plain(prompt), SamplingParams(), request_id, priority, cache_salt, adapter)
         async with self.open(msgspec.structs.replace(request, pooling=settings.pooling)) as running:
             generation = await running.result()
         assert generation.pooled is not None, "it was asked for"
@@ -518,6 +498,26 @@ class Engine:
             self._report(what, fraction)
 
         return self._load(self.config, report)
+
+
+def _plain(prompt: str | Sequence[int]) -> Prompt:
+    return TextPrompt(prompt) if isinstance(prompt, str) else TokensPrompt(tuple(prompt))
+
+
+def _conversation(
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    add_generation_prompt: bool | None,
+    continue_final_message: bool,
+    template_arguments: Mapping[str, Any] | None,
+) -> Prompt:
+    return ChatPrompt(
+        messages=tuple(messages),
+        tools=None if tools is None else tuple(tools),
+        add_generation_prompt=not continue_final_message if add_generation_prompt is None else add_generation_prompt,
+        continue_final_message=continue_final_message,
+        template_arguments=template_arguments or {},
+    )
 
 
 def _default_loader(config: EngineConfig, report: Report) -> LoadedModel:

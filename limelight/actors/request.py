@@ -296,5 +296,7 @@ class RequestActor:
         due = self._pacers[delta.index].add(delta) if self._pacers else delta
         if due is not None and (due.text or due.reasoning or due.token_ids or due.finish_reason is not None):
             self.log.append(due)
+            if self.timeline.first_chunk_at is None:
+                self.timeline.first_chunk_at = time.monotonic()
         if ends:
             self.log.end()

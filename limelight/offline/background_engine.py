@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import anyio
+import msgspec
 
 from limelight.engine import Engine
 from limelight.errors import EngineNotRunning
@@ -91,7 +92,8 @@ class BackgroundEngine:
         Raises:
             LimelightError: the request failed; what it had generated has been yielded.
         """
-        return self._yielded_by(lambda send: self._stream(request, send))
+        streaming = msgspec.structs.replace(request, streams=True)
+        return self._yielded_by(lambda send: self._stream(streaming, send))
 
     def load_adapter(self, name: str, path: str) -> None:
         """Loads a LoRA adapter and waits for it.

@@ -105,6 +105,7 @@ def _asked(timeline: RequestTimeline) -> Attributes:
             names.MIN_P: sampling.min_p,
             names.NUM_STOP_STRINGS: sampling.num_stop_strings,
             names.CONSTRAINED: sampling.constrained,
+            names.GEN_AI_OUTPUT_TYPE: sampling.output_type,
         }
     return _known(asked)
 
@@ -124,6 +125,7 @@ def _spent(timeline: RequestTimeline) -> Attributes:
     spent: dict[str, AttributeValue | None] = {
         names.TIME_TO_FIRST_TOKEN: parts.time_to_first_token,
         names.TIME_PER_OUTPUT_TOKEN: parts.per_token,
+        names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: _time_to_first_chunk(timeline),
         names.DETOKENIZE_SECONDS: timeline.detokenize_seconds,
     }
     if timeline.choices:
@@ -142,6 +144,12 @@ def _spent(timeline: RequestTimeline) -> Attributes:
             names.DELIVERY_NUM_BYTES: delivery.num_bytes,
         }
     return _known(spent)
+
+
+def _time_to_first_chunk(timeline: RequestTimeline) -> float | None:
+    """For those who stream."""
+    at = timeline.first_chunk_at
+    return None if at is None or not timeline.streams else at - timeline.arrived_at
 
 
 def _ended(timeline: RequestTimeline) -> Attributes:

@@ -17,6 +17,7 @@ from opentelemetry import trace
 from limelight.errors import LimelightError
 from limelight.generation import ChatPrompt, FinishReason, GenerationRequest, SamplingParams
 from limelight.quoting import encodable
+from limelight.structured_outputs import StructuredOutputsParams
 
 MAX_CHUNKS = 64
 """Chunks of a prompt that are kept one by one; what follows is counted into the last."""
@@ -189,7 +190,8 @@ class RequestTimeline:
         arrived_at: monotonic seconds.
 
     Attributes:
-        streams: whether an HTTP client reads the answer while it is made.
+        streams: whether the client reads the answer while it is made.
+        first_chunk_at: when there was something to read.
         operation: `gen_ai.operation.name`: "chat", "text_completion" or "embeddings".
         adapter: name of the adapter that it asks for, loaded or not; None: the model itself.
         sampling: the settings, without what may be content (stop strings, structures, bias).
@@ -229,6 +231,7 @@ class RequestTimeline:
         "ending",
         "error",
         "finish_reasons",
+        "first_chunk_at",
         "http_request_id",
         "model",
         "num_choices",
@@ -280,6 +283,7 @@ class RequestTimeline:
         self.ending: Ending | None = None
         self.error: LimelightError | None = None
         self.finish_reasons: tuple[FinishReason, ...] = ()
+        self.first_chunk_at: float | None = None
         self.steps_before = 0.0
         self.steps_after = 0.0
         self.span: trace.Span = trace.INVALID_SPAN
@@ -341,7 +345,11 @@ class RequestTimeline:
 
 
 class ObservedSampling(NamedTuple):
-    """Settings of a request that say nothing of its content."""
+    """Settings of a request that say nothing of its content.
+
+    Attributes:
+        output_type: `gen_ai.output.type`: "json" or "text" where the form of the output is given, else None.
+    """
 
     temperature: float
     top_p: float
@@ -354,6 +362,7 @@ class ObservedSampling(NamedTuple):
     seed: int | None
     num_stop_strings: int
     constrained: bool
+    output_type: str | None
 
     @classmethod
     def of(cls, sampling: SamplingParams) -> "ObservedSampling":
@@ -370,7 +379,14 @@ class ObservedSampling(NamedTuple):
             seed=sampling.seed,
             num_stop_strings=len(sampling.stop_strings),
             constrained=sampling.structured_outputs is not None,
+            output_type=_output_type(sampling.structured_outputs),
         )
+
+
+def _output_type(form: StructuredOutputsParams | None) -> str | None:
+    if form is None:
+        return None
+    return "json" if form.kind in ("json", "json_object") else "text"
 
 
 def _operation(request: GenerationRequest) -> str:

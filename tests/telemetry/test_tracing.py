@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -138,6 +139,49 @@ async def test_a_span_says_what_was_asked_and_what_came_of_it() -> None:
     assert "secret" not in everything
     assert "gen_ai.latency" not in everything
     traces.tree(span)
+
+
+async def test_streams_say_that_they_are_and_when_there_was_something_to_read() -> None:
+    traces = Traces()
+    messages = [{"role": "user", "content": "hello"}]
+    async with traces.engine(step_seconds=0.002) as engine:
+        read_after = []
+        for stream in (engine.stream("hello", SHORT), engine.stream_chat(messages, SHORT)):
+            began_at = time.monotonic()
+            async with stream as running:
+                await anext(running)
+                read_after.append(time.monotonic() - began_at)
+                await running.result()
+    for span, seconds in zip(traces.requests, read_after, strict=True):
+        first_chunk = span.attributes["gen_ai.response.time_to_first_chunk"]
+        assert span.attributes["limelight.time_to_first_token"] <= first_chunk <= seconds
+    assert [span.attributes["gen_ai.request.stream"] for span in traces.requests] == [True, True]
+    traces = Traces()
+    async with traces.engine() as engine:
+        await engine.generate("hello", SHORT)
+        await engine.chat(messages, SHORT)
+        await engine.embed("hello")
+    for span in traces.requests:
+        assert "gen_ai.request.stream" not in span.attributes
+        assert "gen_ai.response.time_to_first_chunk" not in span.attributes
+
+
+@pytest.mark.parametrize(
+    ("form", "output_type"),
+    [
+        (None, None),
+        (StructuredOutputsParams(json_object=True), "json"),
+        (StructuredOutputsParams(json={"type": "object"}), "json"),
+        (StructuredOutputsParams(regex="[a-z]+"), "text"),
+    ],
+)
+async def test_the_form_of_an_output_is_told_where_it_is_given(
+    form: StructuredOutputsParams | None, output_type: str | None
+) -> None:
+    traces = Traces()
+    async with traces.engine() as engine:
+        await engine.generate("hello", SamplingParams(max_tokens=3, structured_outputs=form))
+    assert traces.requests[0].attributes.get("gen_ai.output.type") == output_type
 
 
 async def test_several_choices_have_a_span_each() -> None:

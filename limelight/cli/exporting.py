@@ -53,6 +53,7 @@ class Exporting:
     def __init__(self, settings: ExportSettings) -> None:
         for name in QUIET_LOGGERS:
             logging.getLogger(name).addFilter(_is_for_debugging)
+        logging.getLogger("opentelemetry.util.re").addFilter(_without_header)
         resource = _resource()
         self._hurried = anyio.Event()
         self.delivery: SpanDelivery | None = None
@@ -183,6 +184,13 @@ def _resource() -> Resource:
     if str(found.attributes[SERVICE_NAME]).startswith("unknown_service"):
         missing[SERVICE_NAME] = "limelight"
     return found.merge(Resource(missing))
+
+
+def _without_header(record: logging.LogRecord) -> bool:
+    """Has the SDK say that it leaves out a header without writing the header, which is a key mostly."""
+    record.msg = "a header in OTEL_EXPORTER_OTLP_HEADERS, or in that of one signal, is left out: it is not NAME=VALUE"
+    record.args = ()
+    return True
 
 
 def _is_for_debugging(_record: logging.LogRecord) -> bool:

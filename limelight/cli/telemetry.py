@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 from limelight.config import EngineConfig
 from limelight.engine import Engine, ModelLoader, Report
 from limelight.errors import ConfigError
-from limelight.quoting import quoted
+from limelight.quoting import explanation, quoted
 
 if TYPE_CHECKING:
     from limelight.cli.exporting import Exporting
@@ -30,6 +30,15 @@ BATCH_SIZE = 64
 """Spans in one request. Encoding takes 27 us a span, in which the loop waits for the interpreter: 512 take 14 ms."""
 QUEUE_SIZE = 2048
 """Spans that wait to be sent, as OpenTelemetry has it; more are dropped."""
+
+MAX_MILLISECONDS = 10**8
+_MILLISECONDS = (
+    "OTEL_BSP_SCHEDULE_DELAY",
+    "OTEL_BSP_EXPORT_TIMEOUT",
+    "OTEL_METRIC_EXPORT_INTERVAL",
+    "OTEL_METRIC_EXPORT_TIMEOUT",
+)
+"""What the SDK reads by itself, and takes the default for with a traceback, or breaks at."""
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _URL = re.compile(r"""[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+""")  # RFC 3986, section 2
@@ -73,7 +82,8 @@ def export_settings(endpoint: str | None, environment: Mapping[str, str]) -> Exp
     both. Those that say how to export (headers, certificates, timeouts, sampling) are left to the SDK.
 
     Raises:
-        ConfigError: an address, an exporter, a protocol or a size is wrong; it names the option or the variable.
+        ConfigError: an address, an exporter, a protocol, a size or a time is wrong; it names the option or the
+            variable.
     """
     given = {name: value.strip() for name, value in environment.items() if name.startswith("OTEL_") and value.strip()}
     if given.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -81,6 +91,8 @@ def export_settings(endpoint: str | None, environment: Mapping[str, str]) -> Exp
     traces, metrics = _exporters("traces", endpoint, given), _exporters("metrics", endpoint, given)
     if not traces and not metrics:
         return None
+    for variable in _MILLISECONDS:
+        _size(variable, 1, given, MAX_MILLISECONDS)
     queue_size = _size("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SIZE, given)
     batch_size = _size("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", min(BATCH_SIZE, queue_size), given)
     if batch_size > queue_size:
@@ -104,19 +116,17 @@ async def exporting(settings: ExportSettings | None, tell: Tell) -> AsyncIterato
     """Within the block the SDK is set up, if anything is exported; at its end what waits is sent, in bounded time.
 
     Where somebody else has set up the SDK in this process, what only variables ask for is left to that.
+
+    Raises:
+        ConfigError: the SDK refuses a variable.
     """
     if settings is None:
         yield None
         return
-    from limelight.cli.exporting import Exporting, has_global_provider  # imports the SDK
-
-    is_first = not has_global_provider()
-    if not is_first and not settings.is_explicit:
+    exporter = _set_up(settings)
+    if exporter is None:
         yield None
         return
-    exporter = Exporting(settings)
-    if is_first:
-        exporter.make_global()
     for signal, url in (("traces", settings.traces_url), ("metrics", settings.metrics_url)):
         if url is not None:
             tell(f"{signal:<12} to {shown_url(url)}")
@@ -125,6 +135,27 @@ async def exporting(settings: ExportSettings | None, tell: Tell) -> AsyncIterato
     finally:
         if (lost := await exporter.close()) is not None:
             tell(f"warning: {lost}")
+
+
+def _set_up(settings: ExportSettings) -> "Exporting | None":
+    """The SDK; None: somebody else has set it up.
+
+    Raises:
+        ConfigError: it refuses a variable. It does so while it is imported, too.
+    """
+    try:
+        from limelight.cli.exporting import Exporting, has_global_provider
+
+        is_first = not has_global_provider()
+        if not is_first and not settings.is_explicit:
+            return None
+        exporter = Exporting(settings)
+        if is_first:
+            exporter.make_global()
+    except (ValueError, StopIteration) as error:
+        reason = explanation(error) or "a variable OTEL_PYTHON_... names what is not installed"
+        raise ConfigError(f"OpenTelemetry cannot be set up: {reason}") from error
+    return exporter
 
 
 def observed_engine(
@@ -227,11 +258,11 @@ def _check_protocol(signal: Signal, given: Mapping[str, str]) -> None:
             return
 
 
-def _size(variable: str, default: int, given: Mapping[str, str]) -> int:
+def _size(variable: str, default: int, given: Mapping[str, str], limit: int = 10**6) -> int:
     text = given.get(variable)
     if text is None:
         return default
     size = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-    if not 0 < size <= 10**6:
-        raise ConfigError(f"{variable} is {quoted(text)}; use a whole number from 1 to 1000000")
+    if not 0 < size <= limit:
+        raise ConfigError(f"{variable} is {quoted(text)}; use a whole number from 1 to {limit}")
     return size

@@ -10,15 +10,17 @@ import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from prometheus_client import CollectorRegistry, generate_latest
 
-from limelight.cli import exporting
+from limelight.cli import exporting, telemetry
 from limelight.cli.exporting import Exporting
 from limelight.cli.otlp_session import NotedSession, reason_of
 from limelight.cli.span_delivery import SECONDS_BETWEEN_LINES, SpanDelivery, Trouble
 from limelight.cli.telemetry import ExportSettings, export_settings, observed_engine
 from limelight.config import EngineConfig
+from limelight.errors import ConfigError
 from limelight.generation import SamplingParams
 from limelight.testing import babble, scripted_model
 from tests.cli.collectors import FOREVER, canned, closed_port
@@ -126,6 +128,38 @@ async def test_a_living_collector_gets_every_span_with_headers_and_resource(monk
     assert resource["service.name"] == "limelight"
     assert (resource["service.version"], resource["deployment.environment.name"]) == ("9", "test")
     assert resource["service.instance.id"]
+
+
+async def test_a_header_that_is_none_is_told_without_its_key(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "secret-key,x-team=lights")
+    with otlp_receiver() as receiver:
+        exporter = only_traces(receiver.url)
+        end_spans(exporter, 1)
+        assert await exporter.close() is None
+        assert receiver.headers[0]["x-team"] == "lights"
+    assert "a header in OTEL_EXPORTER_OTLP_HEADERS" in caplog.text
+    assert "secret-key" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", "-1", "OTEL_SPAN_EVENT_COUNT_LIMIT must be a non-negative integer"),
+        ("OTEL_ATTRIBUTE_COUNT_LIMIT", "many", "OTEL_ATTRIBUTE_COUNT_LIMIT must be"),
+        ("OTEL_METRICS_EXEMPLAR_FILTER", "some", "Unknown exemplar filter 'some'"),
+        ("OTEL_PYTHON_TRACER_PROVIDER", "unknown", "names what is not installed"),
+    ],
+)
+async def test_a_variable_that_the_sdk_refuses_is_told_in_one_line(
+    variable: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=f"OpenTelemetry cannot be set up: .*{reason}"):
+        async with telemetry.exporting(settings_of("http://a"), print):
+            pass
 
 
 async def test_spans_that_are_not_sampled_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,14 @@ def configure_logging(level: str, log_format: str) -> None:
     if log_format == "json":
         logging.captureWarnings(True)
     logging.getLogger("uvicorn.error").addFilter(_without_content)
+    logging.getLogger("uvicorn.access").addFilter(_without_query)
+
+
+def _without_query(record: logging.LogRecord) -> bool:
+    """Has uvicorn log a path without its query, where clients put keys and prompts by mistake."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args)
+    return True
 
 
 def _without_content(record: logging.LogRecord) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limelight.cli.log_format import JsonFormatter, TextFormatter
+from limelight.cli.log_format import JsonFormatter, TextFormatter, configure_logging
 from tests.telemetry.otlp_receiver import otlp_receiver
 from tests.test_cli import QUICK, serving
 
@@ -149,3 +149,21 @@ def test_serve_logs_json_alone_with_the_ids_of_requests_and_traces() -> None:
     assert served["output_tokens"] > 0
     assert (refused["status"], refused["method"]) == (404, "GET")
     assert "route" not in refused
+
+
+def test_paths_are_logged_without_their_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logging.getLogger("uvicorn.access")
+    monkeypatch.setattr(log, "filters", [])
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "filters", [])
+    configure_logging("debug", "text")
+    access = log.makeRecord(
+        log.name,
+        logging.INFO,
+        "",
+        0,
+        '%s - "%s %s HTTP/%s" %d',
+        ("127.0.0.1:1", "GET", "/v1/models?api_key=secret", "1.1", 200),
+        None,
+    )
+    assert log.filter(access)
+    assert access.getMessage() == '127.0.0.1:1 - "GET /v1/models HTTP/1.1" 200'

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from limelight.actors.scheduling.observer import Unobserved
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError
 from limelight.running_parts import make_planner
@@ -17,7 +18,7 @@ def test_a_second_step_is_in_flight_where_it_overlaps_the_first_or_is_asked_for(
 ) -> None:
     config = EngineConfig(pipeline_depth=asked)
     model = scripted_model()(config, lambda what, fraction: None)
-    planner = make_planner(config, msgspec.structs.replace(model, overlaps_steps=overlaps))
+    planner = make_planner(config, msgspec.structs.replace(model, overlaps_steps=overlaps), Unobserved())
     assert planner._pipeline_depth == depth
 
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import re
+from functools import partial
 
 import anyio
 import httpx
@@ -132,16 +133,19 @@ async def test_several_readers_follow_one_stream_while_it_runs():
         url = f"/v1/streams/{response.headers['x-limelight-stream']}"
         results = []
 
-        async def read(after):
-            results.append((after, await some_events(client, None, "GET", f"{url}?after={after}")))
+        async def read(after, task_status):
+            async with client.stream("GET", f"{url}?after={after}") as reader:
+                task_status.started()
+                results.append((after, [event async for event in read_events(reader)]))
 
-        for after in (0, 1, 2):
-            tasks.start_soon(read, after)
         first = read_events(response)
         events = [await anext(first) for _ in range(3)]
+        for after in (0, 1, 2):
+            await tasks.start(partial(read, after))
         barrier.open()
         events += [event async for event in first]
     assert events[-1].data == "[DONE]"
+    assert len(results) == 3
     for after, part in results:
         assert part == events[after + 1 :]
 

@@ -28,7 +28,7 @@ from limelight.actors.step_ledger import StepLedger
 from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
-from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, Overloaded
+from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, NotOnAsyncio, Overloaded
 from limelight.generation import MAX_CHOICES, GenerationRequest
 from limelight.models.constraints.compiling import ConstraintCompiler
 from limelight.models.loaded_model import LoadedModel
@@ -84,12 +84,16 @@ class ActorSystem:
         Raises:
             ModelError: the model cannot be found, read or fitted.
             EngineNotRunning: the engine has been started before.
+            NotOnAsyncio: trio runs the caller, say.
         """
         if self.state is not EngineState.NEW:
             raise EngineNotRunning(f"this engine is {self.state}; an engine starts once, make a new one")
+        loop = _running_loop()
+        if loop is None:
+            raise NotOnAsyncio
         self.state = EngineState.LOADING
         self._loading = anyio.CancelScope()
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        started: asyncio.Future[None] = loop.create_future()
         # The only create_task: this task holds the task group from start to stop, whoever calls those two. Its context
         # is empty: it must not keep the caller's context variables (spans, sessions) alive.
         self._owner = asyncio.create_task(
@@ -163,9 +167,12 @@ class ActorSystem:
         if self.failure is not None:
             raise self.failure.again()
         if self._parts is None:
-            raise EngineNotRunning(
-                f"the engine is {self.state}; use it inside `async with Engine(...)` or after start()"
-            )
+            if self.state is EngineState.NEW:
+                raise EngineNotRunning(
+                    "the engine has not been started: use it inside `async with engine`, or after start(); an "
+                    "application that is mounted into another one does not start its engine, the host must"
+                )
+            raise EngineNotRunning(f"the engine is {self.state}")
         if self._parts.loop is not _running_loop():
             raise EngineNotRunning("the engine runs in another event loop; call it from there, or use the class LLM")
         return self._parts

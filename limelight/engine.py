@@ -125,6 +125,7 @@ class Engine:
         Raises:
             ModelError: the model cannot be found, read or fitted.
             EngineNotRunning: the engine has been started before.
+            NotOnAsyncio: trio runs the caller, say.
             ConfigError: `metrics_registry` has the metrics of another engine.
         """
         is_new = self.state is EngineState.NEW

@@ -182,6 +182,16 @@ class EngineNotRunning(LimelightError):
     type = "overloaded_error"
 
 
+class NotOnAsyncio(EngineNotRunning):
+    """The caller does not run on asyncio, but on trio, say."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this coroutine does not run on asyncio, where an engine lives; run it with `asyncio.run(...)` or "
+            "`anyio.run(..., backend='asyncio')`; in a program of trio, use the class LLM in a thread"
+        )
+
+
 class ConfigError(LimelightError, ValueError):
     """A configuration value is out of range or contradicts another one."""
 

@@ -283,7 +283,7 @@ async def test_start_and_stop_may_come_from_different_tasks():
 
 async def test_use_before_start_and_after_stop_is_a_clear_error():
     engine = scripted_engine("ok")
-    with pytest.raises(EngineNotRunning, match="is new"):
+    with pytest.raises(EngineNotRunning, match="has not been started"):
         await engine.generate("hi", ENDLESS)
     await engine.start()
     with pytest.raises(EngineNotRunning, match="starts once"):

@@ -1,5 +1,6 @@
 """The HTTP application: routes, gate, errors, and an engine that it was given or that its lifespan starts."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -8,6 +9,7 @@ from litestar.config.cors import CORSConfig
 
 from limelight.config import EngineConfig
 from limelight.engine import Engine
+from limelight.errors import NotOnAsyncio
 from limelight.http.adapters import adapter_routes
 from limelight.http.anthropic.routes import message_routes
 from limelight.http.auth import Authenticator, Gate
@@ -51,7 +53,7 @@ def create_app(
     engine = engine_or_config if isinstance(engine_or_config, Engine) else Engine(engine_or_config or EngineConfig())
     app = Litestar(
         route_handlers=_routers(Serving(engine, settings)),
-        lifespan=[_running(engine)] if owned else [],
+        lifespan=[_running(engine) if owned else _started_by_its_owner],
         middleware=[Gate(Authenticator(settings.api_keys, settings.admin_keys), settings.allowed_hosts)],
         exception_handlers=exception_handlers(),
         before_send=[add_request_id],
@@ -106,6 +108,15 @@ def _running(engine: Engine) -> Callable[[Litestar], AbstractAsyncContextManager
             yield
 
     return lifespan
+
+
+@asynccontextmanager
+async def _started_by_its_owner(_app: Litestar) -> AsyncIterator[None]:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise NotOnAsyncio from None
+    yield
 
 
 def _cors(origins: tuple[str, ...]) -> CORSConfig | None:

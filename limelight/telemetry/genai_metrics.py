@@ -3,6 +3,8 @@
 `gen_ai.server.*` of github.com/open-telemetry/semantic-conventions-genai v0.1.0 (development status).
 """
 
+from functools import cache
+
 from opentelemetry import metrics
 from opentelemetry.context import Context
 from opentelemetry.trace import set_span_in_context
@@ -25,25 +27,7 @@ class GenAIMetrics:
 
     def __init__(self, provider: metrics.MeterProvider | None) -> None:
         self._shield = Shield("the meter")
-        meter = metrics.get_meter(names.SCOPE, __version__, meter_provider=provider)
-        self._duration = meter.create_histogram(
-            names.GEN_AI_SERVER_REQUEST_DURATION,
-            unit="s",
-            description="From the call to the end of a request, refused ones included",
-            explicit_bucket_boundaries_advisory=buckets.GENAI_REQUEST_SECONDS,
-        )
-        self._first_token = meter.create_histogram(
-            names.GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
-            unit="s",
-            description="From the call to the first token, of requests that succeeded",
-            explicit_bucket_boundaries_advisory=buckets.GENAI_FIRST_TOKEN_SECONDS,
-        )
-        self._per_token = meter.create_histogram(
-            names.GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
-            unit="s",
-            description="Time for each token after the first, of requests that succeeded",
-            explicit_bucket_boundaries_advisory=buckets.GENAI_TOKEN_SECONDS,
-        )
+        self._histograms = _global_histograms() if provider is None else _Histograms(provider)
 
     def request_ended(self, timeline: RequestTimeline, known: Timings, model: str) -> None:
         """A request has ended, or was refused.
@@ -65,12 +49,45 @@ class GenAIMetrics:
         }
         if timeline.ending is not Ending.COMPLETED:
             attributes[names.ERROR_TYPE] = error_type(timeline) or names.ERROR_TYPE_OTHER
-            self._duration.record(known.total, attributes, context)
+            self._histograms.duration.record(known.total, attributes, context)
             return
-        self._duration.record(known.total, attributes, context)
+        self._histograms.duration.record(known.total, attributes, context)
         if known.time_to_first_token is None:
             return
-        self._first_token.record(known.time_to_first_token, attributes, context)
+        self._histograms.first_token.record(known.time_to_first_token, attributes, context)
         num_later_tokens = max(choice.num_tokens for choice in timeline.choices) - 1  # choices run side by side
         if num_later_tokens:
-            self._per_token.record((known.total - known.time_to_first_token) / num_later_tokens, attributes, context)
+            self._histograms.per_token.record(
+                (known.total - known.time_to_first_token) / num_later_tokens, attributes, context
+            )
+
+
+class _Histograms:
+    """The instruments of one provider."""
+
+    def __init__(self, provider: metrics.MeterProvider | None) -> None:
+        meter = metrics.get_meter(names.SCOPE, __version__, meter_provider=provider)
+        self.duration = meter.create_histogram(
+            names.GEN_AI_SERVER_REQUEST_DURATION,
+            unit="s",
+            description="From the call to the end of a request, refused ones included",
+            explicit_bucket_boundaries_advisory=buckets.GENAI_REQUEST_SECONDS,
+        )
+        self.first_token = meter.create_histogram(
+            names.GEN_AI_SERVER_TIME_TO_FIRST_TOKEN,
+            unit="s",
+            description="From the call to the first token, of requests that succeeded",
+            explicit_bucket_boundaries_advisory=buckets.GENAI_FIRST_TOKEN_SECONDS,
+        )
+        self.per_token = meter.create_histogram(
+            names.GEN_AI_SERVER_TIME_PER_OUTPUT_TOKEN,
+            unit="s",
+            description="Time for each token after the first, of requests that succeeded",
+            explicit_bucket_boundaries_advisory=buckets.GENAI_TOKEN_SECONDS,
+        )
+
+
+@cache
+def _global_histograms() -> _Histograms:
+    """Those of the global provider, once in a process: while nobody has set one, the API keeps every meter for ever."""
+    return _Histograms(None)

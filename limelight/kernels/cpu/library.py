@@ -1,6 +1,7 @@
 """The compiled kernels of one variant, called through ctypes (which gives up the interpreter lock meanwhile)."""
 
 import ctypes
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,31 @@ class Library:
             bound.restype = result
             self._functions[function] = bound
         return bound
+
+
+class Allocated:
+    """What a function of the library has allocated; given back once, by `free` or with the last reference to it.
+
+    `weakref.finalize` would do the same, and register with `atexit` in somebody else's program. When the process exits
+    nothing is given back: a daemon thread may be using it then.
+    """
+
+    __slots__ = ("_address", "_free", "_library")
+
+    def __init__(self, library: Library, free: Function, address: int) -> None:
+        self._library = library
+        self._free = free
+        self._address = address
+
+    def free(self) -> None:
+        """Give it back. Idempotent."""
+        address, self._address = self._address, 0
+        if address:
+            self._library.call(self._free, address)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.free()
 
 
 class UnmadeLibrary(Library):

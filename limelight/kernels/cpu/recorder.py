@@ -4,7 +4,6 @@ A value is rows of a step: [rows, width], with the number of rows known only whe
 free again after the last operation that names it, and the next value may lie there.
 """
 
-import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from limelight.kernels.cpu.library import Function, Library
+from limelight.kernels.cpu.library import Allocated, Function, Library
 from limelight.kernels.cpu.threads import ThreadPool
 
 ALIGNMENT = 64
@@ -89,7 +88,7 @@ class Program:
         self.handle = library.call_long(NEW)
         if not self.handle:
             raise MemoryError("a program cannot be allocated")
-        weakref.finalize(self, library.call, FREE, self.handle).atexit = False
+        self._allocated = Allocated(library, FREE, self.handle)
 
     def run(self, pool: ThreadPool | None = None) -> None:
         """Run all operations, on the threads of `pool` or on this one alone.

@@ -1,8 +1,6 @@
 """The threads on which programs run (`csrc/pool.c`)."""
 
-import weakref
-
-from limelight.kernels.cpu.library import Function, Library
+from limelight.kernels.cpu.library import Allocated, Function, Library
 
 NEW = Function("pool_new", "i")
 FREE = Function("pool_free", "p")
@@ -25,6 +23,8 @@ class ThreadPool:
         self.handle = library.call_long(NEW, num_threads)
         if not self.handle:
             raise MemoryError(f"{num_threads} threads cannot be started; set a smaller num_threads")
-        self.close = weakref.finalize(self, library.call, FREE, self.handle)
-        """Ends the threads; nothing may be running. Happens by itself when the pool is not needed any more."""
-        self.close.atexit = False
+        self._threads = Allocated(library, FREE, self.handle)
+
+    def close(self) -> None:
+        """End the threads; nothing may be running. Happens by itself when the pool is not needed any more."""
+        self._threads.free()

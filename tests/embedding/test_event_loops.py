@@ -1,5 +1,5 @@
-"""Whose event loop it is does not matter, as long as it is asyncio's: uvloop, one that runs already as in a notebook, one
-of pytest-asyncio or of anyio's plugin. Trio is refused, with what to do instead."""
+"""Whose event loop it is does not matter, as long as it is asyncio's: uvloop, one that runs already as in a notebook,
+one of pytest-asyncio or of anyio's plugin. Trio is refused, with what to do instead."""
 
 import os
 import subprocess

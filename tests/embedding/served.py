@@ -1,6 +1,8 @@
 """The application alone, for servers that import it: its lifespan starts and stops the engine, here of a scripted model
 that says when it is closed."""
 
+from litestar import Litestar
+
 from limelight import EngineConfig
 from limelight import engine as engine_module
 from limelight.http import create_app
@@ -25,4 +27,8 @@ def load(config: EngineConfig, report: Report) -> LoadedModel:
 
 
 engine_module._default_loader = load
-app = create_app(EngineConfig())
+
+
+def make() -> Litestar:
+    """What servers call; as `create_app` itself, of the model above."""
+    return create_app()

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,11 +17,11 @@ import httpx
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-APP = "tests.embedding.served:app"
+APP = "tests.embedding.served:make"
 COMMANDS = {
-    "uvicorn": [APP, "--port", "{port}", "--timeout-graceful-shutdown", "1"],
-    "hypercorn": [APP, "--bind", "127.0.0.1:{port}", "--graceful-timeout", "1"],
-    "granian": [APP, "--interface", "asgi", "--port", "{port}", "--workers-kill-timeout", "10"],
+    "uvicorn": ["--factory", APP, "--timeout-graceful-shutdown", "1", "--port", "{port}"],
+    "hypercorn": [f"{APP}()", "--graceful-timeout", "1", "--bind", "127.0.0.1:{port}"],
+    "granian": ["--interface", "asgi", "--factory", APP, "--workers-kill-timeout", "10", "--port", "{port}"],
 }
 CHAT = "/v1/chat/completions"
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 1500}
@@ -108,3 +110,11 @@ def test_it_streams_ends_what_its_client_leaves_and_stops_with_a_stream_open(ser
         with client.stream("POST", CHAT, json=BODY) as response:
             next(response.iter_lines())
             assert "model closed\n" in served.stop()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_commands_are_those_of_the_page(name: str) -> None:
+    page = (ROOT / "docs" / "embedding.md").read_text()
+    [line] = re.findall(rf"^\$ {name} (.*)$", page, re.MULTILINE)
+    told = [word for word in shlex.split(line.replace("limelight.http.app:create_app", APP)) if not word.isdigit()]
+    assert told == [word for word in COMMANDS[name] if not word.isdigit()][: len(told)]

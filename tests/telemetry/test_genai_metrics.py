@@ -9,6 +9,7 @@ from limelight.engine import Engine
 from limelight.errors import ModelNotFound
 from limelight.generation import GenerationRequest, SamplingParams, TextPrompt
 from limelight.telemetry import buckets
+from limelight.telemetry.genai_metrics import GenAIMetrics
 from limelight.testing import scripted_model
 
 pytestmark = pytest.mark.anyio
@@ -79,3 +80,9 @@ async def test_what_did_not_succeed_has_its_error_in_the_duration_alone_and_no_n
     refused = key("gen_ai.server.request.duration", gen_ai__request__model="other", error__type=ModelNotFound.code)
     assert set(found) == {refused}
     assert found[refused].count == 20
+
+
+def test_engines_without_a_provider_share_their_instruments() -> None:
+    """The API keeps every meter that is asked for while no provider is set: one for each engine would be a leak."""
+    assert len({id(GenAIMetrics(None)._histograms) for _ in range(3)}) == 1
+    assert GenAIMetrics(MeterProvider([]))._histograms is not GenAIMetrics(None)._histograms

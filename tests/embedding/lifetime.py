@@ -16,6 +16,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def main() -> None:
     for name in ("limelight.engine", "limelight.http.app", "limelight.llm", "limelight.testing"):
         importlib.import_module(name)
     imported = differences(before, snapshot())
-    look = _traces if options.look_at == "traces" else _memory
+    look = _traces if options.look_at == "traces" else partial(_memory, traced=options.model == "scripted")
     with asyncio.Runner(loop_factory=factory) as runner:
         found = runner.run(look(_maker(options.model, options.torch), options.cycles))
     if options.look_at == "traces":
@@ -107,7 +108,7 @@ async def _after(before: Snapshot) -> dict[str, Any]:
     return found
 
 
-async def _memory(make: "Callable[[], Engine]", cycles: int) -> dict[str, Any]:
+async def _memory(make: "Callable[[], Engine]", cycles: int, *, traced: bool) -> dict[str, Any]:
     """Sizes after the first cycles and after many more, and while an engine is open."""
     for _ in range(max(1, cycles // 10)):
         await _cycle(make)
@@ -116,7 +117,8 @@ async def _memory(make: "Callable[[], Engine]", cycles: int) -> dict[str, Any]:
     async def look() -> None:
         taken.append(_sizes())
 
-    tracemalloc.start()
+    if traced:  # which makes loading weights several times slower
+        tracemalloc.start()
     await _cycle(make, look)
     began = _sizes()
     for _ in range(cycles):

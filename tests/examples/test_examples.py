@@ -1,32 +1,14 @@
 """The examples run as they stand."""
 
-import os
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 from benchmarks.otlp_receiver import CountingReceiver
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-def run(*arguments: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=ENVIRONMENT | environment,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+from tests.examples.running import ROOT, run
 
 
 def test_the_sse_client_reads_a_stream_to_its_end(scripted_server: str) -> None:

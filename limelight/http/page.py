@@ -1,6 +1,8 @@
 """The chat page and the page of requests: static files, held in memory, with strict headers and relative links."""
 
+from collections.abc import Iterator
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from litestar import Request, Response, get
@@ -30,8 +32,7 @@ PAGE_HEADERS = {
 
 def page_routes() -> list[HTTPRouteHandler]:
     """The pages and their files, all public: the key is asked for when a page talks to the API."""
-    folder = resources.files("limelight.http") / "ui"
-    files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
+    files = dict(_files_below(resources.files("limelight.http") / "ui"))
 
     @get("/", opt=PUBLIC | UNTRACED)
     async def page(request: Request[Any, Any, Any]) -> Response[Any]:
@@ -48,14 +49,23 @@ def page_routes() -> list[HTTPRouteHandler]:
             return Redirect("../requests", status_code=307)
         return _file("requests.html", files)
 
-    @get("/ui/{name:str}", opt=PUBLIC | UNTRACED)
+    @get("/ui/{name:path}", opt=PUBLIC | UNTRACED)
     async def file(request: Request[Any, Any, Any]) -> Response[Any]:
-        name = str(request.path_params["name"])
+        name = str(request.path_params["name"]).removeprefix("/")
         if name not in files:
             raise NotFoundException
         return _file(name, files)
 
     return [page, requests_page, file]
+
+
+def _files_below(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    """Path below `folder`, with slashes, and content of every file."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files_below(entry, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name, entry.read_bytes()
 
 
 def _path_as_sent(request: Request[Any, Any, Any]) -> str:

@@ -162,6 +162,6 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
     ("GET", "/docs"): Shape(summary="This API for people", media_type=HTML, public=True),
     ("GET", "/"): Shape(summary="The chat page", media_type=HTML, public=True),
     ("GET", "/ui/requests"): Shape(summary="The page of requests: where the time went", media_type=HTML, public=True),
-    ("GET", "/ui/{name:str}"): Shape(summary="A file of these pages", media_type="*/*", public=True),
+    ("GET", "/ui/{name:path}"): Shape(summary="A file of these pages", media_type="*/*", public=True),
 }
 """By method and path, in the order in which people read them."""

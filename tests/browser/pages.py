@@ -40,7 +40,8 @@ async def browsing(browser, base_url, path="/", **context_options):
     finally:
         await context.close()
     expected = ("Failed to load resource",)
-    assert [fault for fault in faults if not fault.startswith(expected)] == []
+    unexpected = [fault for fault in faults if not fault.startswith(expected)]
+    assert not unexpected, unexpected
 
 
 async def connected(page):

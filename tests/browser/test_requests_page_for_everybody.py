@@ -6,12 +6,18 @@ import pytest
 from limelight.generation import SamplingParams
 from limelight.http import HttpSettings
 from limelight.testing import scripted_engine
+from tests.browser.measures import CONTRASTS, FRAMES, busy_seconds, contrast, luminance, placeholders
 from tests.browser.pages import REQUESTS, browsing, connected, endless, lane, open_page, row
 from tests.http.wire import serving
 
 playwright = pytest.importorskip("playwright.async_api")
 
 pytestmark = [pytest.mark.browser, pytest.mark.anyio]
+
+SELECTORS = [
+    *("h1", "h2", "#connection", "#figures", ".chart b", ".chart-title", ".hint", "button.link", "button.abort"),
+    *(".cell-phase", "thead th", ".lane-state", ".lane-figures", "#legend"),
+]
 
 
 async def test_many_requests_leave_the_page_time_to_spare(browser):
@@ -36,20 +42,6 @@ async def test_many_requests_leave_the_page_time_to_spare(browser):
     assert busy < 2.5
 
 
-FRAMES = """(milliseconds) => new Promise((resume) => {
-    const frames = [];
-    const start = performance.now();
-    let last = start;
-    const frame = (now) => {
-        frames.push(now - last);
-        last = now;
-        if (now - start < milliseconds) requestAnimationFrame(frame);
-        else resume(frames);
-    };
-    requestAnimationFrame(frame);
-})"""
-
-
 async def many(engine, number):
     async def one():
         await engine.generate("hi", SamplingParams(max_tokens=1))
@@ -57,11 +49,6 @@ async def many(engine, number):
     async with anyio.create_task_group() as tasks:
         for _ in range(number):
             tasks.start_soon(one)
-
-
-async def busy_seconds(session):
-    metrics = (await session.send("Performance.getMetrics"))["metrics"]
-    return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
 
 
 async def test_it_is_used_by_keyboard_alone(browser):
@@ -107,39 +94,10 @@ async def test_text_stands_out_in_light_and_dark(browser, scheme):
             await engine.generate("hi", SamplingParams(max_tokens=40), request_id="one")
             await playwright.expect(lane(page, "one")).to_have_attribute("data-ending", "completed")
             light = await page.evaluate("getComputedStyle(document.body).backgroundColor")
-            contrasts = await page.evaluate(CONTRASTS)
+            contrasts = await page.evaluate(CONTRASTS, SELECTORS)
     assert (luminance(light) > 0.5) == (scheme == "light")
     assert {name: pair for name, pair in contrasts.items() if contrast(*pair) < 4.5} == {}
     assert len(contrasts) > 8
-
-
-CONTRASTS = """() => {
-    const shown = {};
-    const ground = (node) => {
-        for (; node !== null; node = node.parentElement) {
-            const color = getComputedStyle(node).backgroundColor;
-            if (color !== "rgba(0, 0, 0, 0)" && !color.includes("/")) return color;
-        }
-    };
-    for (const selector of ["h1", "h2", "#connection", "#figures", ".chart b", ".chart-title", ".hint", "button.link",
-                            "button.abort", ".cell-phase", "thead th", ".lane-state", ".lane-figures", "#legend"]) {
-        const node = document.querySelector(selector);
-        if (node !== null) shown[selector] = [getComputedStyle(node).color, ground(node)];
-    }
-    return shown;
-}"""
-
-
-def luminance(color):
-    """Of `rgb(...)`, relative, as WCAG 2 defines it."""
-    channels = [int(part) / 255 for part in color[color.index("(") + 1 : -1].split(",")[:3]]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def contrast(one, other):
-    darker, lighter = sorted((luminance(one), luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 async def test_it_works_under_a_root_path_on_a_phone_in_korean(browser):
@@ -162,7 +120,3 @@ async def test_it_works_under_a_root_path_on_a_phone_in_korean(browser):
     assert english.keys() == korean.keys()
     for name, text in english.items():
         assert placeholders(text) == placeholders(korean[name]), name
-
-
-def placeholders(text):
-    return sorted(part.partition("}")[0] for part in text.split("{")[1:])

@@ -3,6 +3,7 @@
 import logging
 import sys
 from importlib import resources
+from pathlib import Path
 
 import anyio
 import pytest
@@ -164,6 +165,10 @@ async def test_mounted_in_an_application_that_compresses_it_streams_token_by_tok
     assert len(frames(received)) == 6
 
 
+UI = Path(str(resources.files("limelight.http") / "ui"))
+SCRIPTS = [f"ui/{script.relative_to(UI).as_posix()}" for script in UI.rglob("*.js")]
+
+
 async def test_the_page_and_its_files_have_strict_headers_and_no_third_party(shared_client):
     types = {
         "": "text/html",
@@ -172,9 +177,9 @@ async def test_the_page_and_its_files_have_strict_headers_and_no_third_party(sha
         "ui/icon.svg": "image/svg+xml",
         "ui/requests": "text/html",
         "ui/requests.css": "text/css",
+        "ui/chat.css": "text/css",
     }
-    scripts = (resources.files("limelight.http") / "ui").iterdir()
-    types |= {f"ui/{script.name}": "text/javascript" for script in scripts if script.name.endswith(".js")}
+    types |= dict.fromkeys(SCRIPTS, "text/javascript")
     for path, media_type in types.items():
         answer = await shared_client.get(f"/{path}")
         assert answer.status_code == 200
@@ -187,5 +192,12 @@ async def test_the_page_and_its_files_have_strict_headers_and_no_third_party(sha
         assert "http:" not in outside
         assert "https:" not in outside
         assert "innerHTML" not in outside
-    for missing in ("/ui/nope.js", "/ui/../app.py", "/ui/%2e%2e%2fapp.py"):
+    for missing in (
+        "/ui/nope.js",
+        "/ui/chat",
+        "/ui/chat/",
+        "/ui/../app.py",
+        "/ui/%2e%2e%2fapp.py",
+        "/ui/chat/../app.js",
+    ):
         error_of(await shared_client.get(missing), 404)

@@ -12,7 +12,7 @@ KEYS = {"alice": "key-a", "bob": "key-b"}
 PUBLIC = {
     "/",
     "/ui/requests",
-    "/ui/{name:str}",
+    "/ui/{name:path}",
     "/health",
     "/livez",
     "/readyz",
@@ -108,7 +108,7 @@ async def test_every_route_but_the_public_ones_needs_a_key(serve):
     async with serve(engine, settings) as client:
         for route in routes:
             for method in route.methods - {"OPTIONS"}:
-                path = route.path.replace("{name:str}", "app.js").replace("{model_id:path}", "scripted")
+                path = route.path.replace("{name:path}", "app.js").replace("{model_id:path}", "scripted")
                 answer = await client.request(method, path)
                 if route.path in PUBLIC:
                     assert answer.status_code == 200, path

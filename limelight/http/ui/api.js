@@ -10,6 +10,7 @@ export class ServerError extends Error {
     const message = error?.message ?? `The server answered ${status}`;
     super(status >= 500 && error?.request_id ? `${message} (${error.request_id})` : message);
     this.status = status;
+    this.code = error?.code ?? null;
   }
 }
 
@@ -22,7 +23,11 @@ export const key = {
 /** The response to a request that succeeds. Throws a `ServerError` for every other, and what `fetch` throws. */
 export async function request(path, options = {}) {
   const value = sessionStorage.getItem(KEY);
-  const headers = { "content-type": "application/json", ...(value ? { authorization: `Bearer ${value}` } : {}) };
+  const headers = {
+    "content-type": "application/json",
+    ...options.headers,
+    ...(value ? { authorization: `Bearer ${value}` } : {}),
+  };
   const response = await fetch(new URL(path, ROOT), { ...options, headers });
   if (response.ok) return response;
   const body = await response.json().catch(() => null);

@@ -1,257 +1,201 @@
-// The chat page: keeps the conversation, streams answers, and puts everything on the page as text, never as HTML.
+// The chat page: brings the conversations, the server and what is seen of both together.
 
-import { request, ServerError } from "./api.js";
-import { append, element } from "./dom.js";
+import { append, element, setText } from "./dom.js";
 import { askForKey } from "./key-dialog.js";
-import { events } from "./sse.js";
+import { remember, remembered, speakChosen } from "./preferences.js";
+import { say } from "./strings.js";
+import { chatBody } from "./chat/chat-request.js";
+import { Chats } from "./chat/chats.js";
+import { askServer, NO_SERVER } from "./chat/models.js";
+import { readSettings, SettingError } from "./chat/settings.js";
+import { openStore } from "./chat/store.js";
+import { exportText, importText, TransferError } from "./chat/transfer.js";
+import { Composer } from "./chat/view/composer.js";
+import { watchKeys } from "./chat/view/keys.js";
+import { openSettings } from "./chat/view/settings-dialog.js";
+import { Sidebar } from "./chat/view/sidebar.js";
+import { SidebarDrawer } from "./chat/view/sidebar-drawer.js";
+import { Thread } from "./chat/view/thread.js";
 
-const MAX_ANSWER_TOKENS = 1024; // a model that never ends would go on to the end of its context
-const RETRY_MILLISECONDS = 1500;
+const RETRY_SECONDS = 1.5;
+const MOST_ANNOUNCED = 1000; // characters of an answer that a screen reader is given at once
 
-const conversation = element("conversation");
-const prompt = element("prompt");
-const scroller = element("scroller");
+speakChosen();
 
-/** What the server is told next time: alternating user and assistant messages. */
-let messages = [];
-let model = null;
-/** Aborts the answer in progress; null when there is none. */
-let running = null;
+let server = NO_SERVER;
+const store = await openStore();
+const chats = new Chats(store, {
+  list: () => sidebar.show(chats.list(), chats.record?.id, (id) => chats.runOf(id) !== undefined),
+  shown: () => show(),
+  grown: (answer) => thread.grow(answer),
+  ended: (answer) => end(answer),
+  failed: (error) => notify(say("keepFailed", { message: error.message })),
+});
+const thread = new Thread({
+  edit: (message, text) => ask((how) => chats.edit(message, text, how)),
+  regenerate: (answer) => ask((how) => chats.regenerate(answer, how)),
+  giveResults: (calls, texts) => ask((how) => chats.giveResults(calls, texts, how)),
+  choose: (message) => chats.choose(message),
+});
+const composer = new Composer({ send: (text) => ask((how) => chats.say(text, how)), stop: () => chats.stop() });
+const sidebar = new Sidebar({ open, rename: (id, title) => chats.rename(id, title), remove });
+const drawer = new SidebarDrawer();
 
-// ---- talking to the server
+// ---- what is shown
 
-async function loadModel() {
-  for (;;) {
-    try {
-      const list = await (await request("v1/models")).json();
-      model = list.data[0].id;
-      element("model").textContent = model;
-      document.title = `${model} · Limelight`;
-      notify(null);
-      update();
-      return;
-    } catch (error) {
-      if (error.status === 401) {
-        await askForKey();
-      } else {
-        notify(error.status === 503 ? "The model is loading…" : `Cannot reach the model: ${error.message}`);
-        await new Promise((resume) => setTimeout(resume, RETRY_MILLISECONDS));
-      }
-    }
-  }
-}
-
-// ---- one answer
-
-/** Sends the conversation and shows the answer as it comes. */
-async function ask(text) {
-  const thread = messages;
-  thread.push({ role: "user", content: text });
-  const question = show("user");
-  question.textContent = text;
-  const view = new AnswerView();
-  running = new AbortController();
-  update();
-  try {
-    await stream(thread, view, running.signal);
-  } catch (error) {
-    if (error.name === "AbortError") view.note = "stopped";
-    else view.fail(error.message);
-    if (error.status === 401) retryWithKey();
-  }
-  running = null;
-  view.finish();
-  if (view.text) thread.push({ role: "assistant", content: view.text });
-  else thread.pop();
-  if (!view.text && thread === messages && prompt.value === "") prompt.value = text;
-  update();
-  prompt.focus();
-}
-
-async function stream(thread, view, signal) {
-  const system = element("system").value.trim();
-  const response = await request("v1/chat/completions", {
-    method: "POST",
-    signal,
-    body: JSON.stringify({
-      model,
-      messages: system ? [{ role: "system", content: system }, ...thread] : thread,
-      max_completion_tokens: MAX_ANSWER_TOKENS,
-      stream: true,
-      stream_options: { include_usage: true },
-    }),
-  });
-  let whole = false;
-  for await (const { data } of events(response.body)) {
-    whole = data === "[DONE]";
-    if (whole) continue;
-    const chunk = JSON.parse(data);
-    view.id = chunk.id ?? view.id;
-    if (chunk.error) throw new ServerError(500, chunk.error);
-    if (chunk.usage) view.tokens = chunk.usage.completion_tokens;
-    const choice = chunk.choices[0];
-    if (choice?.delta.content) view.add(choice.delta.content);
-    if (choice?.finish_reason === "length") view.note = "cut at its length limit: ask to go on";
-  }
-  if (!whole) throw new Error("The connection ended before the answer did.");
-}
-
-async function retryWithKey() {
-  await askForKey();
-  loadModel();
-}
-
-/** One answer on the page: its text, and how fast it came. */
-class AnswerView {
-  text = "";
-  tokens = null;
-  note = "";
-  /** The request's id, once it is known. */
-  id = null;
-  #pieces = 0;
-  #asked = performance.now();
-  #first = null;
-  #last = null;
-  #pending = false;
-  #root = show("answer waiting");
-  #body = append(this.#root, "div", "text");
-  #figures = append(this.#root, "p", "figures");
-
-  add(piece) {
-    this.text += piece;
-    this.#pieces += 1;
-    this.#last = performance.now();
-    this.#first ??= this.#last;
-    if (this.#pending) return;
-    this.#pending = true;
-    requestAnimationFrame(() => this.#draw());
-  }
-
-  fail(message) {
-    append(this.#root, "p", "error").textContent = message;
-  }
-
-  finish() {
-    this.#draw();
-    this.#root.className = "answer";
-    this.#figures.textContent = this.#describe();
-    if (this.id !== null) this.#link();
-    if (!this.#figures.textContent) this.#figures.remove();
-  }
-
-  /** To the request's phases, on the other page. */
-  #link() {
-    const link = document.createElement("a");
-    link.href = `ui/requests#${encodeURIComponent(this.id)}`;
-    link.textContent = "where the time went";
-    this.#figures.append(this.#figures.textContent ? " · " : "", link);
-  }
-
-  #draw() {
-    this.#pending = false;
-    following(() => this.#body.replaceChildren(...blocks(this.text)));
-  }
-
-  #describe() {
-    if (this.#first === null) return "";
-    const count = this.tokens ?? this.#pieces;
-    const seconds = (this.#last - this.#first) / 1000;
-    const parts = [];
-    if (count > 1 && seconds > 0) parts.push(`${((count - 1) / seconds).toFixed(1)} tokens/s`);
-    parts.push(`first token after ${duration(this.#first - this.#asked)}`);
-    parts.push(`${this.tokens === null ? "about " : ""}${count} tokens`);
-    if (this.note) parts.push(this.note);
-    return parts.join(" · ");
-  }
-}
-
-const duration = (milliseconds) =>
-  milliseconds < 1000 ? `${Math.round(milliseconds)} ms` : `${(milliseconds / 1000).toFixed(1)} s`;
-
-// ---- text on the page
-
-/** Paragraphs, headings, bold text and code as elements. Everything goes through textContent, so markup in an answer stays text. */
-function blocks(text) {
-  return text.split(/^```/m).flatMap((part, number) => {
-    if (number % 2 === 1) {
-      const pre = document.createElement("pre");
-      append(pre, "code").textContent = part.replace(/^[^\n]*\n?/, "").replace(/\n$/, "");
-      return [pre];
-    }
-    const trimmed = part.replace(/^\n+|\s+$/g, "");
-    return trimmed ? trimmed.split(/\n{2,}/).map(paragraph) : [];
-  });
-}
-
-function paragraph(text) {
-  const element = document.createElement("p");
-  text.split(/(`[^`\n]+`|\*\*(?! )[^*\n]+\*\*|^#{1,6} .+$)/m).forEach((part, number) => {
-    if (number % 2 === 0) element.append(part);
-    else if (part[0] === "`") append(element, "code").textContent = part.slice(1, -1);
-    else append(element, "strong").textContent = part.replace(/^(\*\*|#+ )|\*\*$/g, "");
-  });
-  return element;
-}
-
-function show(className) {
-  element("welcome").hidden = true;
-  const shown = append(conversation, "div", className);
-  scroller.scrollTop = scroller.scrollHeight;
-  return shown;
-}
-
-/** Keeps the end in view while text grows, unless the reader has scrolled up. */
-function following(change) {
-  const follows = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 80;
-  change();
-  if (follows) scroller.scrollTop = scroller.scrollHeight;
+function show() {
+  thread.show(chats.record.id, chats.tree, chats.busy, (message) => chats.run(message));
+  element("model").value = server.model(chats.record.settings.model) ?? "";
+  composer.update(server.models.length > 0, chats.busy);
+  document.title = `${chats.record.title || say("newChat")} · Limelight`;
 }
 
 function notify(text) {
   element("notice").hidden = text === null;
-  element("notice").textContent = text ?? "";
+  setText(element("notice"), text ?? "");
 }
 
-function update() {
-  element("send").disabled = model === null || prompt.value.trim() === "";
-  element("send").hidden = running !== null;
-  element("stop").hidden = running === null;
-  prompt.style.height = "auto";
-  prompt.style.height = `${prompt.scrollHeight}px`;
+function announce(text) {
+  setText(element("announcer"), text);
 }
 
-// ---- events
+// ---- which conversation
 
-element("composer").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const text = prompt.value.trim();
-  if (!text || model === null || running !== null) return;
-  prompt.value = "";
-  ask(text);
+async function open(id) {
+  drawer.closeIfOver();
+  if (location.hash === `#${id}`) return;
+  location.hash = id; // and the listener below does the rest
+}
+
+function begin() {
+  drawer.closeIfOver();
+  if (location.hash === "") chats.begin(lastSettings());
+  else location.hash = "";
+  composer.focus();
+}
+
+async function follow() {
+  const id = location.hash.slice(1);
+  notify(store.lasting ? null : say("notKept"));
+  if (id !== "" && (id === chats.record?.id || (await chats.open(id)))) return;
+  if (id !== "") notify(say("noSuchConversation"));
+  chats.begin(lastSettings());
+}
+
+async function remove(id) {
+  const current = id === chats.record.id;
+  await chats.remove(id);
+  if (current) begin();
+}
+
+// ---- questions and answers
+
+/** Begins an answer by `begin(how)`, unless settings are wrong: then they are shown. Returns whether it has begun. */
+function ask(begin) {
+  const { settings } = chats.record;
+  const model = server.model(settings.model);
+  const how = {
+    model,
+    format: settings.schema.trim() === "" ? "text" : "json",
+    body: (path) => chatBody(path, settings, model, server.reasoningSwitch),
+  };
+  try {
+    begin(how);
+  } catch (error) {
+    if (!(error instanceof SettingError)) throw error;
+    editSettings(error.setting);
+    return false;
+  }
+  if (location.hash !== `#${chats.record.id}`) history.pushState(null, "", `#${chats.record.id}`);
+  announce(say("saidAnswering"));
+  thread.toEnd();
+  return true;
+}
+
+function end(answer) {
+  if (answer.conversation !== chats.record?.id) return;
+  show();
+  const texts = { stopped: say("saidStopped"), done: answer.content.slice(0, MOST_ANNOUNCED) };
+  announce(texts[answer.status] ?? say("saidFailed"));
+}
+
+// ---- settings, of this conversation and of those to come
+
+const lastSettings = () => readSettings(JSON.parse(remembered("settings") ?? "null"));
+
+function setSettings(settings) {
+  chats.set(settings);
+  remember("settings", JSON.stringify(settings));
+}
+
+function editSettings(first = null) {
+  openSettings(chats.record.settings, server, { changed: setSettings, spoken: speakAnew }, first);
+}
+
+function speakAnew() {
+  thread.clear();
+  show();
+  sidebar.draw();
+}
+
+element("open-settings").addEventListener("click", () => editSettings());
+element("model").addEventListener("change", ({ target }) => setSettings({ ...chats.record.settings, model: target.value }));
+
+// ---- files
+
+element("export").addEventListener("click", async () => {
+  const file = new Blob([exportText(await chats.everything())], { type: "application/json" });
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(file);
+  link.download = `limelight-${new Date().toISOString().slice(0, 10)}.json`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 });
 
-prompt.addEventListener("input", update);
-prompt.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  element("composer").requestSubmit();
+element("import").addEventListener("click", () => element("import-file").click());
+element("import-file").addEventListener("change", async ({ target }) => {
+  try {
+    const conversations = importText(await target.files[0].text());
+    await chats.add(conversations);
+    notify(say("imported", { count: conversations.length }));
+  } catch (error) {
+    notify(error instanceof TransferError ? say(error.text, error.values) : say("keepFailed", { message: error.message }));
+  }
+  drawer.closeIfOver();
+  target.value = "";
 });
 
-element("stop").addEventListener("click", () => running?.abort());
+// ---- the server
 
-element("new-chat").addEventListener("click", () => {
-  running?.abort();
-  messages = [];
-  conversation.replaceChildren();
-  element("welcome").hidden = false;
-  prompt.focus();
-});
+/** Asks until the server has told what it serves. */
+async function findServer() {
+  for (;;) {
+    try {
+      server = await askServer();
+      break;
+    } catch (error) {
+      if (error.status === 401) await askForKey();
+      else {
+        notify(error.status === 503 ? say("loading") : say("unreachable", { seconds: RETRY_SECONDS }));
+        await new Promise((resume) => setTimeout(resume, RETRY_SECONDS * 1000));
+      }
+    }
+  }
+  notify(store.lasting ? null : say("notKept"));
+  const picker = element("model");
+  picker.replaceChildren();
+  for (const model of server.models) append(picker, "option", "", model).value = model;
+  picker.disabled = false;
+  show();
+}
 
-element("toggle-system").addEventListener("click", () => {
-  const panel = element("system-panel");
-  panel.hidden = !panel.hidden;
-  element("toggle-system").setAttribute("aria-expanded", String(!panel.hidden));
-  if (!panel.hidden) element("system").focus();
-});
+element("new-chat").addEventListener("click", begin);
+addEventListener("hashchange", follow);
+addEventListener("pagehide", () => chats.flush());
+document.addEventListener("visibilitychange", () => chats.flush());
+watchKeys({ stop: () => chats.stop(), begin, focus: () => composer.focus(), settings: editSettings, search: () => drawer.search() });
 
-loadModel();
+await chats.load();
+await follow();
+composer.focus();
+findServer();

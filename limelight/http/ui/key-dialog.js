@@ -4,8 +4,16 @@ import { key } from "./api.js";
 import { append } from "./dom.js";
 import { say } from "./strings.js";
 
+/** The answer that is being waited for, whoever asks. */
+let asking = null;
+
 /** Resolves once the reader has answered; a key that was given is kept for the tab. */
 export function askForKey() {
+  asking ??= ask().finally(() => { asking = null; });
+  return asking;
+}
+
+function ask() {
   const dialog = append(document.body, "dialog");
   dialog.id = "key-dialog";
   dialog.setAttribute("aria-labelledby", "key-title");

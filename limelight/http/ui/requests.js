@@ -8,12 +8,13 @@ import { follow } from "./feed.js";
 import { clock, count } from "./format.js";
 import { askForKey } from "./key-dialog.js";
 import { Lanes } from "./lanes.js";
+import { speakChosen } from "./preferences.js";
 import { RunningTable } from "./running.js";
-import { say, speak } from "./strings.js";
+import { say } from "./strings.js";
 
 const MAX_RECENT = 300;
 
-speak(navigator.language);
+speakChosen();
 document.title = `${say("title")} · Limelight`;
 
 let live = [];

@@ -1,11 +1,20 @@
 // Server-sent events from a byte stream, however the bytes are cut.
 
-/** Turns pieces of text into whole events: `{ type, data }`. Comments and other fields are skipped. */
+/**
+ * Turns pieces of text into whole events: `{ type, data, id }`, with the last id that the stream has told, or null.
+ * Comments go to the function `comment`, where they stand; `retry` is skipped.
+ */
 export class EventParser {
+  #comment;
+  #id = null;
   #line = "";
   #type = "";
   #data = [];
   #skipLineFeed = false;
+
+  constructor(comment = () => {}) {
+    this.#comment = comment;
+  }
 
   /** Takes the next piece and returns every event that it completes. */
   push(piece) {
@@ -32,13 +41,17 @@ export class EventParser {
 
   #endLine(line, events) {
     if (line === "") {
-      if (this.#data.length > 0) events.push({ type: this.#type || "message", data: this.#data.join("\n") });
+      if (this.#data.length > 0) events.push({ type: this.#type || "message", data: this.#data.join("\n"), id: this.#id });
       this.#type = "";
       this.#data = [];
     } else if (line === "data" || line.startsWith("data:")) {
       this.#data.push(valueOf(line, "data"));
     } else if (line.startsWith("event:")) {
       this.#type = valueOf(line, "event");
+    } else if (line.startsWith("id:")) {
+      this.#id = valueOf(line, "id");
+    } else if (line.startsWith(":")) {
+      this.#comment(valueOf(line, ""));
     }
   }
 }
@@ -48,9 +61,9 @@ function valueOf(line, field) {
   return value.startsWith(" ") ? value.slice(1) : value;
 }
 
-/** The events in the body of a fetch response, as they arrive. */
-export async function* events(body) {
-  const parser = new EventParser();
+/** The events in the body of a fetch response, as they arrive; `comment` is told of comments. */
+export async function* events(body, comment) {
+  const parser = new EventParser(comment);
   const decoder = new TextDecoder();
   const reader = body.getReader();
   try {

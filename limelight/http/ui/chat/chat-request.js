@@ -1,0 +1,42 @@
+// What is sent: the body of a chat completion, from the messages before the answer and the settings.
+
+import { requestFields } from "./settings.js";
+
+/** The body. Throws a `SettingError` for settings that make no sense. */
+export function chatBody(path, settings, model, reasoningSwitch) {
+  const system = settings.system.trim();
+  const messages = wireMessages(path);
+  return {
+    model,
+    messages: system ? [{ role: "system", content: system }, ...messages] : messages,
+    ...requestFields(settings, reasoningSwitch),
+    stream: true,
+    stream_options: { include_usage: true },
+    return_timings: true,
+  };
+}
+
+/** Answers that said nothing are left out, and questions that then follow each other are one: many templates want turns. */
+function wireMessages(path) {
+  const messages = [];
+  for (const message of path) {
+    const last = messages.at(-1);
+    if (message.role === "user" && last?.role === "user") last.content += `\n\n${message.content}`;
+    else if (message.role === "user") messages.push({ role: "user", content: message.content });
+    else if (message.role === "tool") {
+      messages.push({ role: "tool", tool_call_id: message.tool_call_id, content: message.content });
+    } else if (message.content !== "" || message.tool_calls.length > 0) messages.push(wireAnswer(message));
+  }
+  return messages;
+}
+
+function wireAnswer(message) {
+  const answer = { role: "assistant", content: message.content === "" ? null : message.content };
+  if (message.reasoning !== "") answer.reasoning = message.reasoning;
+  if (message.tool_calls.length > 0) {
+    answer.tool_calls = message.tool_calls.map((call) => ({
+      id: call.id, type: "function", function: { name: call.name, arguments: call.arguments },
+    }));
+  }
+  return answer;
+}

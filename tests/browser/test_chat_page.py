@@ -7,7 +7,7 @@ import pytest
 
 from limelight.http import HttpSettings
 from limelight.testing import scripted_engine
-from tests.browser.chat import answered, growing, ready, say, sent, set_up
+from tests.browser.chat import answered, growing, idle, ready, say, sent, set_up
 from tests.browser.pages import open_page
 from tests.http.test_sse import Barrier
 
@@ -67,13 +67,6 @@ async def test_stop_ends_the_answer_here_and_at_the_server(browser):
         await page.keyboard.press("Escape")
         await answered(page, 2)
         await idle(engine)
-
-
-async def idle(engine):
-    """Until no request lives: far sooner than a stream without a reader ends by itself."""
-    with anyio.fail_after(20):
-        while engine.statistics().num_requests:
-            await anyio.sleep(0.01)
 
 
 async def test_stop_before_the_stream_has_begun_ends_the_request(browser):

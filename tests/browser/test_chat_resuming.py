@@ -3,12 +3,11 @@
 import itertools
 import string
 
-import anyio
 import pytest
 
 from limelight.http import HttpSettings
 from limelight.testing import END, scripted_engine
-from tests.browser.chat import answered, growing, ready, say, sent
+from tests.browser.chat import answered, growing, idle, ready, say, sent
 from tests.browser.cuttable import CuttableProxy
 from tests.browser.pages import browsing, open_page
 from tests.http.test_sse import Barrier
@@ -90,9 +89,7 @@ async def test_stop_works_while_the_network_is_away(browser):
         await page.click("#stop")
         await answered(page)
         assert "stopped" in await page.locator(".figures").inner_text()
-        with anyio.fail_after(20):
-            while engine.statistics().num_requests:  # for want of a reader
-                await anyio.sleep(0.01)
+        await idle(engine)  # for want of a reader
 
 
 async def test_what_was_said_stays_when_the_rest_has_expired(browser):
@@ -104,9 +101,7 @@ async def test_what_was_said_stays_when_the_rest_has_expired(browser):
         await growing(page, 40)
         await page.wait_for_timeout(600)
         await page.goto("about:blank")
-        with anyio.fail_after(20):
-            while engine.statistics().num_requests:
-                await anyio.sleep(0.01)
+        await idle(engine)
         await page.go_back()
         text = await answered(page)
         assert len(text) > 40

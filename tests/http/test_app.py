@@ -178,6 +178,7 @@ async def test_the_page_and_its_files_have_strict_headers_and_no_third_party(sha
         "ui/requests": "text/html",
         "ui/requests.css": "text/css",
         "ui/chat.css": "text/css",
+        "ui/sidebar.css": "text/css",
     }
     types |= dict.fromkeys(SCRIPTS, "text/javascript")
     for path, media_type in types.items():

@@ -29,6 +29,7 @@ const chats = new Chats(store, {
   shown: () => show(),
   grown: (answer) => thread.grow(answer),
   ended: (answer) => end(answer),
+  gone: () => begin(),
   failed: (error) => notify(say("keepFailed", { message: error.message })),
 });
 const thread = new Thread({
@@ -121,7 +122,13 @@ function end(answer) {
 
 // ---- settings, of this conversation and of those to come
 
-const lastSettings = () => readSettings(JSON.parse(remembered("settings") ?? "null"));
+function lastSettings() {
+  try {
+    return readSettings(JSON.parse(remembered("settings")));
+  } catch {
+    return readSettings(null); // somebody else wrote there
+  }
+}
 
 function setSettings(settings) {
   chats.set(settings);

@@ -1,5 +1,6 @@
 // What is sent: the body of a chat completion, from the messages before the answer and the settings.
 
+import { completeCalls } from "./messages.js";
 import { requestFields } from "./settings.js";
 
 /** The body. Throws a `SettingError` for settings that make no sense. */
@@ -25,7 +26,7 @@ function wireMessages(path) {
     else if (message.role === "user") messages.push({ role: "user", content: message.content });
     else if (message.role === "tool") {
       messages.push({ role: "tool", tool_call_id: message.tool_call_id, content: message.content });
-    } else if (message.content !== "" || message.tool_calls.length > 0) messages.push(wireAnswer(message));
+    } else if (message.content !== "" || completeCalls(message).length > 0) messages.push(wireAnswer(message));
   }
   return messages;
 }
@@ -33,8 +34,9 @@ function wireMessages(path) {
 function wireAnswer(message) {
   const answer = { role: "assistant", content: message.content === "" ? null : message.content };
   if (message.reasoning !== "") answer.reasoning = message.reasoning;
-  if (message.tool_calls.length > 0) {
-    answer.tool_calls = message.tool_calls.map((call) => ({
+  const calls = completeCalls(message);
+  if (calls.length > 0) {
+    answer.tool_calls = calls.map((call) => ({
       id: call.id, type: "function", function: { name: call.name, arguments: call.arguments },
     }));
   }

@@ -15,11 +15,13 @@ export class Chats {
   #records = new Map();
   #runs = new Map();
   #unsaved = new Map();
+  #numShown = 0;
   #channel = new BroadcastChannel("limelight.conversations");
 
   /**
    * `listeners`: `list()` when conversations or their state have changed, `shown()` when messages came or went in the one
-   * that is shown, `grown(answer)` when there is more of an answer, `ended(answer)`, `failed(error)` when nothing was kept.
+   * that is shown, `grown(answer)` when there is more of an answer, `ended(answer)`, `gone()` when another page has deleted
+   * the conversation, `failed(error)` when something could not be kept.
    */
   constructor(store, listeners) {
     this.#store = store;
@@ -55,6 +57,7 @@ export class Chats {
 
   /** Shows an empty conversation, which is kept from its first message on. */
   begin(settings) {
+    this.#numShown += 1;
     this.record = newConversation(settings);
     this.tree = new Tree([], this.record.chosen);
     this.#listeners.shown();
@@ -64,8 +67,11 @@ export class Chats {
   /** Shows a conversation that is kept; returns whether there is one of this id. */
   async open(id) {
     if (!this.#records.has(id)) return false;
+    this.#numShown += 1;
+    const number = this.#numShown;
     const messages = await this.#store.messages(id);
     if (!this.#records.has(id)) return false;
+    if (number !== this.#numShown) return true; // another one has been opened meanwhile
     this.record = this.#records.get(id);
     this.tree = new Tree(messages.map((message) => this.#live(message)), this.record.chosen);
     this.#listeners.shown();
@@ -242,7 +248,9 @@ export class Chats {
     const record = await this.#store.conversation(id);
     if (record === undefined) this.#records.delete(id);
     else this.#records.set(id, record);
-    if (id === this.record?.id && record !== undefined) await this.open(id);
     this.#listeners.list();
+    if (id !== this.record?.id) return;
+    if (record === undefined) this.#listeners.gone();
+    else await this.open(id);
   }
 }

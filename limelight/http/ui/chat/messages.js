@@ -45,6 +45,11 @@ export const answerMessage = (model, format) => ({
   created: Date.now(),
 });
 
+/** The calls of an answer; none of one that was not written to its end. */
+export function completeCalls(answer) {
+  return answer.status === "done" && answer.finish_reason !== "length" ? answer.tool_calls : [];
+}
+
 /** The first line of the first question, at most 60 characters. */
 export function titleOf(text) {
   const line = text.trim().split("\n", 1)[0].replace(/\s+/g, " ");

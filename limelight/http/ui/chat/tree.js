@@ -1,5 +1,7 @@
 // The messages of one conversation as a tree, and the path through it that is shown.
 
+import { completeCalls } from "./messages.js";
+
 const ROOT = "";
 
 const inOrder = (one, other) => one.order - other.order || (one.id < other.id ? -1 : 1);
@@ -67,7 +69,7 @@ export class Tree {
 /** The calls of the last answer on a path that have no result yet. */
 export function openCalls(path) {
   const answer = path.findLast((message) => message.role !== "tool");
-  if (answer?.role !== "assistant" || answer.status === "streaming") return [];
+  if (answer?.role !== "assistant") return [];
   const results = new Set(path.slice(path.indexOf(answer)).map((message) => message.tool_call_id));
-  return answer.tool_calls.filter((call) => !results.has(call.id));
+  return completeCalls(answer).filter((call) => !results.has(call.id));
 }

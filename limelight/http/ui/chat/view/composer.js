@@ -2,6 +2,9 @@
 
 import { element } from "../../dom.js";
 
+/** Whether an input method takes the key. Safari has ended the composition before its last key, which is number 229. */
+const isComposing = (event) => event.isComposing || event.keyCode === 229;
+
 export class Composer {
   #field = element("prompt");
   #ready = false;
@@ -18,7 +21,7 @@ export class Composer {
     });
     this.#field.addEventListener("input", () => this.draw());
     this.#field.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      if (event.key !== "Enter" || event.shiftKey || isComposing(event)) return;
       event.preventDefault();
       element("composer").requestSubmit();
     });

@@ -15,7 +15,7 @@ export function watchKeys(actions) {
 function chosen(event, withAlt, actions) {
   if (event.ctrlKey || event.metaKey) return undefined;
   if (event.altKey) return withAlt[event.code];
-  if (event.key === "Escape") return actions.stop;
+  if (event.key === "Escape") return event.target.tagName === "INPUT" ? undefined : actions.stop;
   const writing = ["INPUT", "TEXTAREA", "SELECT"].includes(event.target.tagName);
   return event.key === "/" && !writing ? actions.focus : undefined;
 }

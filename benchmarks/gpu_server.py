@@ -14,8 +14,9 @@ import numpy as np
 
 from benchmarks.gpu_model import MODELS, Machine, executor_of, random_model
 from benchmarks.loop import drive
+from limelight.cli.listening import bind
 from limelight.cli.options import build_parser
-from limelight.cli.serve import bind, http_settings
+from limelight.cli.serve import http_settings
 from limelight.cli.server import Server
 from limelight.config import EngineConfig
 from limelight.engine import Engine

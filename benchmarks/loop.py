@@ -23,8 +23,9 @@ import numpy as np
 
 from limelight.actors.scheduling.planner import Planner, Progress
 from limelight.cli import SWITCH_SECONDS
+from limelight.cli.listening import bind
 from limelight.cli.options import build_parser
-from limelight.cli.serve import bind, http_settings
+from limelight.cli.serve import http_settings
 from limelight.cli.server import Server
 from limelight.config import EngineConfig
 from limelight.engine import Engine, ModelLoader

@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 
 from limelight.cli import main
+from limelight.cli.listening import bind
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.options import build_parser
-from limelight.cli.serve import bind, http_settings
+from limelight.cli.serve import http_settings
 from limelight.cli.settings import adapters, allowed_hosts, api_keys, engine_config, is_loopback, memory_bytes
 from limelight.cli.terminal import as_options, printable
 from limelight.config import EngineConfig

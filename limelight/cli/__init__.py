@@ -1,4 +1,4 @@
-"""The program `limelight`: serve, chat, generate, models, run-batch, bench.
+"""The program `limelight`: serve, chat, generate, models, doctor, run-batch, bench.
 
 Every expected failure is one line on stderr and an exit code.
 
@@ -80,6 +80,10 @@ def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
         from limelight.cli.models import models
 
         return models(options)
+    if options.command == "doctor":
+        from limelight.cli.doctor import doctor
+
+        return doctor(options)
     if options.command == "run-batch":
         from limelight.cli.run_batch import run_batch
 

@@ -68,7 +68,7 @@ def models(options: argparse.Namespace) -> int:
             _print_list(known)
         return 0
     config = engine_config(options)
-    model = _one(options.model, options.revision, config, progress)
+    model = look_at_model(options.model, options.revision, config, progress)
     progress.close()
     if options.json:
         _print_json(model)
@@ -100,7 +100,13 @@ def _inspected(model: CachedModel, config: EngineConfig) -> Known:
     )
 
 
-def _one(model: str, revision: str | None, config: EngineConfig, progress: LoadingProgress) -> Known:
+def look_at_model(model: str, revision: str | None, config: EngineConfig, progress: LoadingProgress) -> Known:
+    """What is known of one model; of one that is not here, the headers are fetched.
+
+    Raises:
+        ConfigError: a revision of something local.
+        ModelError: it cannot be found.
+    """
     name = parse_name(model)
     if isinstance(name, Path):
         if revision is not None:
@@ -140,12 +146,13 @@ def _print_list(known: list[Known]) -> None:
         print(printable(f"{shown}{revision}"))
         size = None if found.stored_bytes is None else as_size(found.stored_bytes)
         _print_indented(", ".join(part for part in (size, found.format, found.family) if part))
-        _print_indented(_in_short(model))
+        _print_indented(in_short(model))
     if not known:
         say("there is no model in the cache; `limelight serve ORGANISATION/NAME` fetches one")
 
 
-def _in_short(model: Known) -> str:
+def in_short(model: Known) -> str:
+    """Whether it runs, and in what memory, as one sentence."""
     found = model.inspection
     if model.is_adapter:
         return "runs with the model that it was made for"

@@ -33,6 +33,15 @@ def model_as_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", "-m", dest="named_model", metavar="MODEL", help="the same as MODEL")
 
 
+def inspection_options(parser: argparse.ArgumentParser) -> None:
+    """What decides whether a model would run, for commands that run none."""
+    parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="where it would be computed")
+    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="what it would be computed in")
+    parser.add_argument("--cpu-kernels", choices=CPU_KERNELS, default="auto", help="what would compute on the CPU")
+    parser.add_argument("--quantize", choices=QUANTIZATIONS, default="auto", help="what weights would be kept in")
+    parser.add_argument("--model-impl", choices=MODEL_IMPLS, default="auto", help="whose layers would run")
+
+
 def engine_options(parser: argparse.ArgumentParser) -> None:
     """How the model runs."""
     parser.allow_abbrev = False  # "--max-model 4" is a slip, and not a short form of --max-model-len
@@ -94,6 +103,12 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="tokens computed in one step at the most. Default: 512, on a GPU 8192",
+    )
+    group.add_argument(
+        "--max-num-requests",
+        type=int,
+        metavar="N",
+        help="requests that run and wait at once; one more is answered with 503. Default: 1024",
     )
     group.add_argument(
         "--kv-cache-memory",

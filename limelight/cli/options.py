@@ -10,19 +10,20 @@ from typing import Any, NoReturn
 from limelight import __version__
 from limelight.cli.batch_options import batch_command
 from limelight.cli.bench_options import bench_commands
+from limelight.cli.doctor_options import doctor_command
 from limelight.cli.option_groups import (
     MODEL_HELP,
     adapter_options,
     engine_options,
+    inspection_options,
     model_as_option,
     model_options,
     sampling_options,
 )
 from limelight.cli.response_options import response_options
-from limelight.cli.settings import device, memory_bytes
+from limelight.cli.settings import memory_bytes
 from limelight.cli.telemetry_options import export_options, log_options
 from limelight.cli.unknown_options import complaint
-from limelight.config import CPU_KERNELS, DTYPES, MODEL_IMPLS, QUANTIZATIONS
 
 DESCRIPTION = """\
 Limelight serves language models: an OpenAI-compatible server with a chat page, a chat in the terminal, and plain
@@ -85,6 +86,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     _chat_command(commands)
     _generate_command(commands)
     _models_command(commands)
+    doctor_command(commands, _Help, _port)
     batch_command(commands, _Help)
     bench_commands(commands, environment, _Help)
     return parser
@@ -337,11 +339,7 @@ def _models_command(commands: Any) -> None:
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit of a hub id")
     parser.add_argument("--supported", action="store_true", help="list the families and formats that run, and end")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
-    parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="where it would be computed")
-    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="what it would be computed in")
-    parser.add_argument("--cpu-kernels", choices=CPU_KERNELS, default="auto", help="what would compute on the CPU")
-    parser.add_argument("--quantize", choices=QUANTIZATIONS, default="auto", help="what weights would be kept in")
-    parser.add_argument("--model-impl", choices=MODEL_IMPLS, default="auto", help="whose layers would run")
+    inspection_options(parser)
 
 
 def _port(text: str) -> int:

@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import ssl
-import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from limelight.cli.event_loop import run
+from limelight.cli.listening import bind, unavailable
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.log_format import configure_logging
 from limelight.cli.settings import allowed_hosts, api_keys, engine_config, is_loopback
@@ -22,7 +22,7 @@ from limelight.cli.telemetry import ExportSettings, Tell, export_settings, expor
 from limelight.cli.terminal import as_options, interruptible_by_the_system, say
 from limelight.config import EngineConfig
 from limelight.engine import Engine, ModelLoader
-from limelight.errors import ConfigError, LimelightError
+from limelight.errors import ConfigError
 from limelight.http.settings import HttpSettings
 
 if TYPE_CHECKING:
@@ -35,10 +35,6 @@ WARNING = "warning: "
 """How lines begin that tell of a danger."""
 BACKLOG = 2048
 """Connections that the kernel holds while the loop is busy."""
-
-
-class PortUnavailable(LimelightError):
-    """The address cannot be listened on."""
 
 
 def serve(options: argparse.Namespace, loader: ModelLoader | None) -> int:
@@ -87,27 +83,6 @@ def http_settings(options: argparse.Namespace) -> HttpSettings:
         response_max_age_seconds=options.response_max_age,
         root_path=options.root_path,
     )
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, not listening yet: while the model loads, clients are refused at once.
-
-    Raises:
-        PortUnavailable: names the address, the reason and the option.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise PortUnavailable(f"cannot listen on --host {host}: {error.strerror or error}") from None
-    try:
-        if sys.platform != "win32":  # there it would let two servers share the port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise _unavailable(host, port, error) from None
-    return listener
 
 
 async def _observed(
@@ -161,7 +136,7 @@ async def _serve(
         try:
             listener.listen(BACKLOG)
         except OSError as error:  # somebody else was quicker, while we loaded
-            raise _unavailable(options.host, options.port, error) from None
+            raise unavailable(options.host, options.port, error) from None
         server = made.result() if made else _make_server(engine, settings, listener, options, tell)
         try:
             await server.run()
@@ -179,11 +154,6 @@ def _make_server(
     from limelight.cli.server import Server  # imports the web framework, which takes a third of a second
 
     return Server(engine, settings, listener, options, tell)
-
-
-def _unavailable(host: str, port: int, error: OSError) -> PortUnavailable:
-    advice = "choose another --port (0 takes a free one)" if port else "choose another --host"
-    return PortUnavailable(f"cannot listen on {host} port {port}: {error.strerror or error}; {advice}")
 
 
 def _log(line: str) -> None:

@@ -4,6 +4,7 @@ Reads files only; paths are arguments, so that tests bring their own. Everything
 """
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,18 +20,29 @@ def free_memory_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/
     """
     if not (proc / "meminfo").is_file():
         return _free_on_this_system()
-    left = [_available(proc / "meminfo"), *_left_in_groups(proc, cgroups)]
+    left = [_available(proc / "meminfo"), *(left for _, left in _limits_and_left(proc, cgroups))]
     return min((amount for amount in left if amount is not None), default=None)
+
+
+def total_memory_bytes(proc: Path = Path("/proc")) -> int | None:
+    """Memory of the machine, whatever limits this process; None where it cannot be found out."""
+    kilobytes = _kilobytes(proc / "meminfo").get("MemTotal")
+    if kilobytes is not None:
+        return kilobytes * 1024
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return None
+
+
+def memory_limit_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The tightest limit of the control groups that this process is in; None without one."""
+    return min((limit for limit, _ in _limits_and_left(proc, cgroups)), default=None)
 
 
 def _available(meminfo: Path) -> int | None:
     """`MemAvailable`; on kernels without it, free memory plus the page cache."""
-    kilobytes: dict[str, int] = {}
-    for line in _read(meminfo).splitlines():
-        name, _, rest = line.partition(":")
-        number = rest.split()[:1]
-        if number and number[0].isdigit():
-            kilobytes[name] = int(number[0])
+    kilobytes = _kilobytes(meminfo)
     if "MemAvailable" in kilobytes:
         return kilobytes["MemAvailable"] * 1024
     if "MemFree" in kilobytes:
@@ -38,8 +50,19 @@ def _available(meminfo: Path) -> int | None:
     return None
 
 
-def _left_in_groups(proc: Path, cgroups: Path) -> Iterator[int]:
-    """Limit less usage of each control group that limits memory, versions 1 and 2."""
+def _kilobytes(meminfo: Path) -> dict[str, int]:
+    """What /proc/meminfo says, by its names."""
+    kilobytes: dict[str, int] = {}
+    for line in _read(meminfo).splitlines():
+        name, _, rest = line.partition(":")
+        number = rest.split()[:1]
+        if number and number[0].isdigit():
+            kilobytes[name] = int(number[0])
+    return kilobytes
+
+
+def _limits_and_left(proc: Path, cgroups: Path) -> Iterator[tuple[int, int]]:
+    """(limit, limit less usage) of each control group that limits memory, versions 1 and 2."""
     for line in _read(proc / "self" / "cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -50,7 +73,9 @@ def _left_in_groups(proc: Path, cgroups: Path) -> Iterator[int]:
             yield from _left_upwards(cgroups / "memory", path, *names)
 
 
-def _left_upwards(root: Path, path: str, limit_name: str, usage_name: str, cache_name: str) -> Iterator[int]:
+def _left_upwards(
+    root: Path, path: str, limit_name: str, usage_name: str, cache_name: str
+) -> Iterator[tuple[int, int]]:
     """From the group `path` up to `root`. A container may see its own group as the root, whatever `path` says."""
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     for depth in range(len(parts), -1, -1):
@@ -61,7 +86,7 @@ def _left_upwards(root: Path, path: str, limit_name: str, usage_name: str, cache
             continue
         # Cached file pages count as used, but are given up before anything is killed.
         reclaimable = _statistic(folder / "memory.stat", cache_name)
-        yield max(limit - max(usage - reclaimable, 0), 0)
+        yield limit, max(limit - max(usage - reclaimable, 0), 0)
 
 
 def _statistic(path: Path, name: str) -> int:

@@ -9,8 +9,9 @@ import itertools
 import httpx
 import pytest
 
+from limelight.cli.listening import bind
 from limelight.cli.options import build_parser
-from limelight.cli.serve import bind, http_settings
+from limelight.cli.serve import http_settings
 from limelight.cli.server import Server
 from limelight.http import HttpSettings, create_app
 from limelight.testing import scripted_engine

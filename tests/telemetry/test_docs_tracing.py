@@ -1,4 +1,4 @@
-"""docs/tracing.md says what the code does: its names are those of the conventions, and its snippets run."""
+"""docs/tracing.md and its reference say what the code does: their names are those of the conventions, and snippets run."""
 
 import re
 import shlex
@@ -21,6 +21,7 @@ from limelight.testing import scripted_model
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "tracing.md").read_text()
+REFERENCE = (ROOT / "docs" / "tracing_reference.md").read_text()
 ATTRIBUTE = re.compile(r"(?:client|error|gen_ai|http|limelight|network|server|url|user_agent)\.[a-z_.]+[a-z]")
 
 
@@ -31,8 +32,8 @@ def blocks(language: str) -> list[str]:
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The cells of the first table with this word in its top left corner."""
-    table = re.search(rf"^\| {heading} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    """The cells of the first table of either page with this word in its top left corner."""
+    table = re.search(rf"^\| {heading} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PAGE + REFERENCE, re.MULTILINE)
     assert table is not None, heading
     return [[cell.strip().strip("`") for cell in line.strip("|\n").split("|")] for line in table[1].splitlines()]
 
@@ -49,9 +50,11 @@ def test_every_attribute_is_explained_and_no_other_is_named() -> None:
         if name.isupper() and not name.startswith("GEN_AI_SERVER_")  # metrics
     }
     known = {value for value in constants if ATTRIBUTE.fullmatch(value)}
-    told = {word for word in re.findall(r"`([^`\s]+)`", PAGE) if ATTRIBUTE.fullmatch(word)}
+    told = {word for word in re.findall(r"`([^`\s]+)`", REFERENCE) if ATTRIBUTE.fullmatch(word)}
+    mentioned = {word for word in re.findall(r"`([^`\s]+)`", PAGE) if ATTRIBUTE.fullmatch(word)}
     assert len(known) > 50
     assert told == known
+    assert mentioned <= known
 
 
 def test_every_name_of_the_conventions_is_one_that_the_code_writes() -> None:

@@ -5,6 +5,7 @@ wheel is built with it too.
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -73,13 +74,36 @@ def compiler() -> list[str] | None:
     return next((command for command in commands if command and shutil.which(command[0])), None)
 
 
-def compiler_hash(command: Sequence[str]) -> str:
-    """Of what the compiler says that it is.
+def compiler_version(command: Sequence[str]) -> str:
+    """What the compiler says that it is.
 
     Raises:
         CompilationFailed: it says nothing.
     """
-    return hashlib.sha256(_run([*command, "--version"]).encode()).hexdigest()[:8]
+    return _run([*command, "--version"])
+
+
+def compiler_hash(command: Sequence[str]) -> str:
+    """Of `compiler_version`.
+
+    Raises:
+        CompilationFailed: as there.
+    """
+    return hashlib.sha256(compiler_version(command).encode()).hexdigest()[:8]
+
+
+def try_compiler(command: Sequence[str]) -> None:
+    """Compile a library of one line over the headers that the kernels include.
+
+    Raises:
+        CompilationFailed: the compiler does not do it: headers may be missing.
+        OSError: there is no room for temporary files.
+    """
+    with tempfile.TemporaryDirectory(prefix="limelight-compiler-") as folder:
+        source = Path(folder) / "tried.c"
+        headers = sorted({line for path in SOURCES.iterdir() for line in _system_headers(path)})
+        source.write_text("".join(f"#include <{header}>\n" for header in headers) + "int tried(void) { return 0; }\n")
+        _run([*command, *COMMON_FLAGS, "-shared", str(source), "-o", str(Path(folder) / "tried.so"), "-lm"])
 
 
 def compile_library(
@@ -117,6 +141,11 @@ def compile_library(
                 threads.shutdown(wait=True, cancel_futures=True)
         _run([*command, *flags, "-shared", *map(str, objects), "-o", str(target), "-lm"])
         progress(1.0)
+
+
+def _system_headers(path: Path) -> list[str]:
+    """What a source includes whatever the processor is."""
+    return re.findall(r"^#include <(?!immintrin)([a-z_/]+\.h)>", path.read_text(), re.MULTILINE)
 
 
 def _run(command: Sequence[str]) -> str:

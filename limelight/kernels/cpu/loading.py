@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from limelight.errors import ConfigError
 from limelight.kernels.cpu import build
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 STAGE = "compiling kernels for this processor (once)"
 COMPILED = Path(__file__).parent / "compiled"
 """Libraries of a wheel."""
+NO_COMPILER = f"there is no C compiler: neither what CC names nor {', '.join(build.COMPILERS)}"
 WITHOUT = (
     "There are no compiled kernels for this CPU: models run on PyTorch's own operations, several times slower. Install "
     "gcc (for example: apt-get install gcc libc6-dev), or Limelight from a wheel for this platform, which has them "
@@ -65,6 +67,45 @@ def expected_library(variant: str = "auto") -> Library | None:
     except build.CompilationFailed:
         pass
     return load_library(variant)  # which says why there are none
+
+
+class Outlook(NamedTuple):
+    """Where `load_library` would get its kernels.
+
+    Attributes:
+        variant: None: there are none, and models run on PyTorch's own operations.
+        compiled: they are there already; else the first start compiles them.
+        problem: why there are none.
+    """
+
+    variant: str | None
+    compiled: bool = False
+    problem: str | None = None
+
+
+def outlook(variant: str = "auto") -> Outlook:
+    """What `load_library` would do, without compiling kernels; the compiler is tried on a file of one line.
+
+    Raises:
+        ConfigError: as `load_library`.
+    """
+    if sys.platform != "linux":
+        return Outlook(None, problem="the kernels for the CPU run on Linux alone")
+    candidates = _candidates(variant)
+    problem = NO_COMPILER
+    try:
+        command = build.compiler()
+        key = None if command is None else _compiler_key(command)
+        if command is not None:
+            build.try_compiler(command)
+    except (build.CompilationFailed, OSError) as error:
+        command, key, problem = None, None, str(error)
+    for candidate in candidates:
+        if (COMPILED / build.packaged_name(candidate)).exists() or _kept(candidate, key):
+            return Outlook(candidate, compiled=True)
+        if command is not None:
+            return Outlook(candidate)
+    return Outlook(None, problem=problem)
 
 
 def compile_into(
@@ -125,6 +166,15 @@ def _found(variant: str) -> Library | None:
     return next((library for path in paths if (library := _load(variant, path, [])) is not None), None)
 
 
+def _kept(variant: str, compiler_key: str | None) -> bool:
+    """Whether the cache has kernels that this compiler made, or any one if there is none."""
+    name = _stem(variant) if compiler_key is None else f"{_stem(variant)}-{compiler_key}"
+    try:
+        return any(True for _ in Cache(default_folder()).find(name))
+    except (CacheUnusable, RuntimeError):
+        return False
+
+
 def _load_variant(variant: str, report: Report, problems: list[str]) -> Library | None:
     packaged = COMPILED / build.packaged_name(variant)
     if packaged.exists():
@@ -159,7 +209,7 @@ def _made(variant: str, cache: Cache, report: Report, problems: list[str]) -> It
     try:
         command = build.compiler()
         if command is None:
-            problems.append(f"there is no C compiler: neither what CC names nor {', '.join(build.COMPILERS)}")
+            problems.append(NO_COMPILER)
         else:
             made_with = f"{name}-{_compiler_key(command)}"
             yield from cache.find(made_with)

@@ -46,7 +46,7 @@ def refusal(error: Exception, repository: str, revision: str | None, endpoint: s
     if isinstance(error, errors.OfflineModeIsEnabled):
         return ModelError(f"{repository} is not in the cache and offline mode is on (HF_HUB_OFFLINE); unset it")
     if isinstance(error, errors.HTTPError):  # type: ignore[attr-defined]
-        return ModelError(f"{hub} cannot be reached for {repository} ({_first_line(error)}); {_network_advice(error)}")
+        return ModelError(f"{hub} cannot be reached for {repository} ({_first_line(error)}); {network_advice(error)}")
     return ModelError(
         f"downloading {repository} from {hub} failed ({_first_line(error)}); try again, what has arrived is kept"
     )
@@ -70,7 +70,7 @@ def why_unreachable(error: Exception, endpoint: str | None) -> tuple[str, str]:
         return "offline mode is on (HF_HUB_OFFLINE)", "unset HF_HUB_OFFLINE"
     if isinstance(error, errors.HfHubHTTPError):
         return f"{hub} answers HTTP {error.response.status_code}", "try again later"
-    return f"{hub} cannot be reached ({_first_line(error)})", _network_advice(error)
+    return f"{hub} cannot be reached ({_first_line(error)})", network_advice(error)
 
 
 def _http_refusal(status: int, headers: Mapping[str, str], repository: str, hub: str) -> ModelError:
@@ -87,7 +87,8 @@ def _http_refusal(status: int, headers: Mapping[str, str], repository: str, hub:
     return ModelError(f"{hub} answered HTTP {status} for {repository}; try again later, or give a local folder")
 
 
-def _network_advice(error: Exception) -> str:
+def network_advice(error: Exception) -> str:
+    """What to do about an error of the network, in a few words."""
     from huggingface_hub import errors
 
     text = str(error)

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = 
 def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
     # Imported only now: `limelight --help` answers at once, and so does a name that is wrong.
     drives_a_server = options.command == "bench" and options.benchmark == "serve"
-    if loader is None and not drives_a_server:
+    if loader is None and not drives_a_server and options.command != "doctor":  # which has an answer of its own
         from limelight.cli.names import check_names
 
         check_names(options)

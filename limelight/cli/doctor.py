@@ -21,7 +21,6 @@ from limelight.doctor.hub import cache_folder, disk_finding, hub_finding, token_
 from limelight.doctor.machine import Machine, look_at_machine
 from limelight.doctor.packages import asked_for, package_findings
 from limelight.errors import ConfigError, LimelightError
-from limelight.models.hub.download import HubFiles
 from limelight.models.hub.names import DEFAULT_REPOSITORY, embedded_model, model_name, parse_name
 from limelight.models.inspection import inspect_model
 from limelight.models.wording import as_size
@@ -130,8 +129,8 @@ def _model(
     """What would be served, and the ways on which it would come here."""
     try:
         is_here = _is_here(options.model, options.revision)
-    except LimelightError as error:
-        return None, [Finding("model", State.PROBLEM, error.message)]
+    except (LimelightError, ImportError, OSError) as error:
+        return None, [_unreadable(error)]
     hub = hub_finding(needed=not is_here, environment=os.environ)
     findings = [hub, token_finding()]
     if hub.state is State.PROBLEM:
@@ -144,11 +143,18 @@ def _model(
     try:
         model = within(MODEL_SECONDS, lambda: _known(options, msgspec.structs.replace(config, **changes)))
     except (LimelightError, NoAnswer, ImportError, OSError) as error:
-        findings.append(Finding("model", State.PROBLEM, f"it cannot be looked at: {as_options(str(error))}"))
+        findings.append(_unreadable(error))
         return None, [*findings, disk_finding(cache_folder())]
     findings.append(_model_finding(model))
     findings += [Finding("loading", State.NOTE, note) for note in model.inspection.notes]
     return model, [*findings, disk_finding(cache_folder(), needed_bytes=model.download_bytes)]
+
+
+def _unreadable(error: Exception) -> Finding:
+    if isinstance(error, ImportError):
+        text, advice = f"what would run it cannot be imported: {error}", "install Limelight again, torch included"
+        return Finding("model", State.PROBLEM, text, advice)
+    return Finding("model", State.PROBLEM, as_options(str(error)))
 
 
 def _is_here(model: str | None, revision: str | None) -> bool:
@@ -160,7 +166,11 @@ def _is_here(model: str | None, revision: str | None) -> bool:
     if model is None and revision is None and embedded_model() is not None:
         return True
     name = parse_name(model or DEFAULT_REPOSITORY)
-    return isinstance(name, Path) or HubFiles(name, revision, LoadingProgress()).cached_model() is not None
+    if isinstance(name, Path):
+        return True
+    from limelight.models.hub.download import HubFiles  # imports torch
+
+    return HubFiles(name, revision, LoadingProgress()).cached_model() is not None
 
 
 def _known(options: argparse.Namespace, config: EngineConfig) -> Known:

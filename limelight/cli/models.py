@@ -6,6 +6,7 @@ import sys
 import tempfile
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,12 +16,13 @@ from limelight.cli.terminal import as_options, printable, say
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError
 from limelight.models.hub import DEFAULT_REPOSITORY, embedded_model, model_name
-from limelight.models.hub.cached import CachedModel, cached_models
-from limelight.models.hub.download import HubFiles
 from limelight.models.hub.names import HubName, parse_name
 from limelight.models.inspection import Inspection, inspect_model
-from limelight.models.supported import Table, supported_tables
 from limelight.models.wording import as_size
+
+if TYPE_CHECKING:  # what they import includes torch, which `limelight doctor` does without
+    from limelight.models.hub.cached import CachedModel
+    from limelight.models.supported import Table
 
 NARROWEST = 40
 WIDEST = 100
@@ -78,6 +80,8 @@ def models(options: argparse.Namespace) -> int:
 
 
 def _all_known(config: EngineConfig) -> list[Known]:
+    from limelight.models.hub.cached import cached_models
+
     known = []
     embedded = embedded_model()
     if embedded is not None:
@@ -86,7 +90,7 @@ def _all_known(config: EngineConfig) -> list[Known]:
     return known
 
 
-def _inspected(model: CachedModel, config: EngineConfig) -> Known:
+def _inspected(model: "CachedModel", config: EngineConfig) -> Known:
     if model.is_adapter:
         inspection = Inspection(problem=None, format="LoRA adapter", stored_bytes=model.num_bytes)
     else:
@@ -116,6 +120,8 @@ def look_at_model(model: str, revision: str | None, config: EngineConfig, progre
 
 
 def _one_of_hub(name: HubName, revision: str | None, config: EngineConfig, progress: LoadingProgress) -> Known:
+    from limelight.models.hub.download import HubFiles
+
     files = HubFiles(name, revision, progress)
     path = files.cached_model()
     if path is not None:
@@ -195,6 +201,8 @@ def _print_details(model: Known) -> None:
 
 
 def _print_supported(*, as_json: bool) -> None:
+    from limelight.models.supported import supported_tables
+
     tables = supported_tables()
     if as_json:
         _print_json(tables)
@@ -204,7 +212,7 @@ def _print_supported(*, as_json: bool) -> None:
         _print_table(table)
 
 
-def _print_table(table: Table) -> None:
+def _print_table(table: "Table") -> None:
     for row in table.rows:
         label, *cells = (cell.replace("`", "") for cell in row)
         named = [f"{column.replace('`', '')} {cell}" for column, cell in zip(table.columns[1:], cells, strict=True)]

@@ -104,7 +104,7 @@ def test_a_default_model_that_can_come_from_nowhere_is_a_problem(
 
 
 def test_too_little_memory_is_a_problem(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limelight.models.loading.free_memory_bytes", lambda: 2**20)
+    monkeypatch.setattr("limelight.models.loading.free_memory_bytes", lambda: 1000)
     code, out, _ = run(str(folder))
     assert code == 1
     assert "problem  model" in out
@@ -183,6 +183,22 @@ def test_a_wrong_option_ends_with_2(run: Run) -> None:
     with pytest.raises(SystemExit) as ended:
         run("--port", "x")
     assert ended.value.code == 2
+
+
+def test_a_torch_that_cannot_be_imported_is_told(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libtorch.so: no such file')")
+    done = subprocess.run(
+        [sys.executable, "-m", "limelight", "doctor", "nobody/nothing", "--port", "0", "--json", "--device", "cpu"],
+        cwd=ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "libtorch.so" in found(json.loads(done.stdout), "model")["text"]
 
 
 @pytest.mark.model

@@ -42,9 +42,10 @@ def test_a_pre_release_of_a_later_version_does() -> None:
 
 
 def test_an_optional_package_is_worth_a_note() -> None:
-    assert findings(triton=None)[1] == (
-        State.NOTE, "triton is not installed: the kernels of NVIDIA GPUs", "if you want them: pip install -e '.[triton]'"
-    )  # fmt: skip
+    state, text, advice = findings(triton=None)[1]
+    assert state is State.NOTE
+    assert text == "triton is not installed: the kernels of NVIDIA GPUs"
+    assert advice == "if you want them: pip install -e '.[triton]'"
 
 
 def test_without_metadata_it_says_so() -> None:

@@ -1,4 +1,4 @@
-"""docs/tracing.md and its reference say what the code does: their names are those of the conventions, and snippets run."""
+"""docs/tracing.md and its reference say what the code does: names are those of the conventions, and snippets run."""
 
 import re
 import shlex

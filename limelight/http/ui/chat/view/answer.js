@@ -73,7 +73,7 @@ export class AnswerView {
   }
 
   #drawText(answer, running) {
-    if (answer.format !== "json" || answer.content === "") this.#text.update(answer.content);
+    if (answer.format !== "json" || answer.content === "") this.#text.update(answer.content, !running);
     else if (this.#shownJson !== answer.content || !running) {
       this.#shownJson = answer.content;
       const { text, error } = running ? { text: answer.content, error: null } : prettyJson(answer.content);

@@ -1,31 +1,33 @@
-// The text of an answer as elements. Everything goes through `textContent`, so markup in an answer stays text.
+// The text of an answer as elements: Markdown, rendered while it grows.
 
 import { append } from "../../dom.js";
+import { StreamingMarkdown } from "../../markdown.js";
+import { say } from "../../strings.js";
 import { copyButton } from "./copy.js";
 
 /** Draws a text that grows. */
 export class AnswerText {
-  #root;
+  #markdown;
   #text = "";
+  #complete = true;
 
   constructor(root) {
-    this.#root = root;
+    root.classList.add("markdown");
+    const words = {
+      copyLabel: say("copyCode"), copiedLabel: say("copied"), copyFailedLabel: say("copyFailed"),
+      done: say("taskDone"), notDone: say("taskNotDone"),
+    };
+    this.#markdown = new StreamingMarkdown(root, words);
   }
 
-  update(text) {
-    if (text === this.#text) return;
+  /** `complete`: nothing comes after it. */
+  update(text, complete) {
+    if (text === this.#text && complete === this.#complete) return;
     this.#text = text;
-    this.#root.replaceChildren(...blocks(text));
+    this.#complete = complete;
+    if (complete) this.#markdown.finish(text);
+    else this.#markdown.update(text);
   }
-}
-
-/** Paragraphs, headings, bold text and code. */
-function blocks(text) {
-  return text.split(/^```/m).flatMap((part, number) => {
-    if (number % 2 === 1) return [codeBlock(part.replace(/^[^\n]*\n?/, "").replace(/\n$/, ""))];
-    const trimmed = part.replace(/^\n+|\s+$/g, "");
-    return trimmed ? trimmed.split(/\n{2,}/).map(paragraph) : [];
-  });
 }
 
 /** Code that can be copied. */
@@ -36,14 +38,4 @@ export function codeBlock(text) {
   code.parentElement.tabIndex = 0;
   block.append(copyButton("copyCode", () => code.textContent));
   return block;
-}
-
-function paragraph(text) {
-  const element = document.createElement("p");
-  text.split(/(`[^`\n]+`|\*\*(?! )[^*\n]+\*\*|^#{1,6} .+$)/m).forEach((part, number) => {
-    if (number % 2 === 0) element.append(part);
-    else if (part[0] === "`") append(element, "code", "", part.slice(1, -1));
-    else append(element, "strong", "", part.replace(/^(\*\*|#+ )|\*\*$/g, ""));
-  });
-  return element;
 }

@@ -302,6 +302,26 @@ function checkDepth(root) {
   }
 }
 
+test("a sign that nothing ever closes makes a long paragraph hardly slower while it streams in", { timeout: 120_000 }, () => {
+  const streamed = (text) => cost(() => {
+    const streaming = new StreamingMarkdown(emptyElement());
+    for (let end = 0; end < text.length; end += 4) streaming.update(text.slice(0, end));
+    streaming.finish(text);
+  });
+  const words = "word and more words ".repeat(2_500);
+  const without = streamed(words);
+  for (const sign of ["*", "**", "$x", "[", "`", "``", "<", "~~"]) {
+    const element = emptyElement();
+    const text = `a ${sign}${words}`;
+    const took = streamed(text);
+    assert.ok(took < 10 * without + 150, `${sign}: ${took} ms, and ${without} ms without it`);
+    const streaming = new StreamingMarkdown(element);
+    for (let end = 0; end < text.length; end += 400) streaming.update(text.slice(0, end));
+    streaming.finish(text);
+    assert.equal(element.textContent, renderMarkdown(text).textContent);
+  }
+});
+
 test("an answer that streams in makes hardly more nodes than it ends with", () => {
   const { createElement } = document;
   let count = 0;

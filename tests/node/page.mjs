@@ -1,10 +1,5 @@
 // As much of a document as the Markdown modules use, to run them without a browser.
-import { register } from "node:module";
-
-// The page's files are modules by the page's word; Node goes by the name alone.
-const AS_MODULES = `export const load = (url, context, next) =>
-  next(url, url.includes("/limelight/http/ui/") ? { ...context, format: "module" } : context);`;
-register(`data:text/javascript,${encodeURIComponent(AS_MODULES)}`);
+import "./page-modules.mjs";
 
 class Node {
   childNodes = [];

@@ -4,6 +4,7 @@ import { copyCode } from "./markdown-copy.js";
 import { parseInline } from "./markdown-inline.js";
 
 const SETTLE_AT = 500; // characters
+const SETTLE_ANYWAY_AT = 8000; // however open: until the text is whole, what it has opened before stays text
 const UNSETTLED = /[*~`[\\$<]|\b_/; // signs that what follows may still pair with
 const TASK = /^\[([ xX])\][ \t\n]+/;
 const INLINE_TAGS = { emphasis: "em", strong: "strong", strikethrough: "del" };
@@ -115,7 +116,8 @@ export class GrowingText {
     const end = text.lastIndexOf(" ", text.length - SETTLE_AT / 2);
     if (end <= this.#settled.length || !/^\S \S$/.test(text.slice(end - 1, end + 2))) return;
     const views = parsed(text.slice(this.#settled.length, end), false);
-    if (views.some((view) => typeof view === "string" && UNSETTLED.test(view))) return;
+    const mayPair = views.some((view) => typeof view === "string" && UNSETTLED.test(view));
+    if (mayPair && text.length - this.#settled.length < SETTLE_ANYWAY_AT) return;
     this.#settled = text.slice(0, end);
     this.#views = joined(this.#views, views);
   }

@@ -1,10 +1,11 @@
-// One answer on the page: reasoning, text, calls, how it ended, and how fast it came. Draws at most once a frame.
+// One answer on the page: reasoning, text, calls, how it ended, and how fast it came.
 
 import { append, setText } from "../../dom.js";
 import { say } from "../../strings.js";
 import { prettyJson } from "../answer.js";
 import { CallsView } from "./calls.js";
 import { copyButton } from "./copy.js";
+import { Drawing } from "./drawing.js";
 import { showFigures, waitingText } from "./figures.js";
 import { AnswerText, codeBlock } from "./text.js";
 import { Versions } from "./versions.js";
@@ -14,7 +15,7 @@ export class AnswerView {
   #answer;
   #run;
   #actions;
-  #pending = false;
+  #drawing = new Drawing(() => this.#actions.follow(() => this.#draw()));
   #reasoning = append(this.root, "details", "reasoning");
   #summary = append(this.#reasoning, "summary");
   #thoughts = append(this.#reasoning, "div", "thoughts");
@@ -52,13 +53,10 @@ export class AnswerView {
 
   /** There is more of it. */
   grow() {
-    if (this.#pending) return;
-    this.#pending = true;
-    requestAnimationFrame(() => this.#actions.follow(() => this.#draw()));
+    this.#drawing.request();
   }
 
   #draw() {
-    this.#pending = false;
     const answer = this.#answer;
     const running = this.#run !== undefined;
     this.root.className = running ? "message answer waiting" : "message answer";

@@ -18,7 +18,8 @@ from limelight.errors import (
     UnsupportedModel,
 )
 from limelight.generation import SamplingParams
-from limelight.testing import ScriptedExecutor, scripted_engine, scripted_model
+from limelight.testing import scripted_engine, scripted_model
+from limelight.testing.executor import ScriptedExecutor
 
 pytestmark = pytest.mark.anyio
 LONG = SamplingParams(max_tokens=40, seed=3)

@@ -17,7 +17,9 @@ import pytest
 from limelight.engine import Engine
 from limelight.errors import EngineNotRunning, InvalidRequest, ModelNotFound, OutOfMemory, StepFailure
 from limelight.generation import SamplingParams
-from limelight.testing import ScriptedAdapters, ScriptedExecutor, babble, scripted_model
+from limelight.testing import babble, scripted_model
+from limelight.testing.adapters import ScriptedAdapters
+from limelight.testing.executor import ScriptedExecutor
 
 pytestmark = pytest.mark.anyio
 

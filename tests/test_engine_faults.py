@@ -28,7 +28,8 @@ from limelight.errors import (
 )
 from limelight.generation import SamplingParams
 from limelight.step import Sampled
-from limelight.testing import ByteVocabulary, ScriptedExecutor, babble, scripted_engine, scripted_model
+from limelight.testing import ByteVocabulary, babble, scripted_engine, scripted_model
+from limelight.testing.executor import ScriptedExecutor
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,8 @@ from limelight.engine import Engine
 from limelight.errors import EngineNotRunning, Overloaded, StepFailure
 from limelight.generation import SamplingParams
 from limelight.step import Step
-from limelight.testing import ScriptedExecutor, babble, scripted_engine, scripted_model
+from limelight.testing import babble, scripted_engine, scripted_model
+from limelight.testing.executor import ScriptedExecutor
 
 pytestmark = pytest.mark.anyio
 

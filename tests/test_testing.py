@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from limelight.step import Capacity, Chunk, Sampled, SeatSampling, SeatTaken, Step
-from limelight.testing import MASK_BYTES, VOCAB_SIZE, ScriptedExecutor
+from limelight.testing import VOCAB_SIZE
+from limelight.testing.executor import MASK_BYTES, ScriptedExecutor
 
 CAPACITY = Capacity(
     num_pages=8, page_size=8, num_seats=4, max_num_batched_tokens=32, max_model_len=64, vocab_size=VOCAB_SIZE

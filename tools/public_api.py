@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # as a script, it is not beside the package
 
 FILE = ROOT / "tests" / "embedding" / "public_api.txt"
-MODULES = ["limelight", "limelight.errors", "limelight.http"]
+MODULES = ["limelight", "limelight.errors", "limelight.http", "limelight.testing"]
 """Whose names are public. Those of `limelight.errors` are its classes, the others are listed by `__all__`."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -44,9 +44,11 @@ def _names(module_name: str) -> list[tuple[str, Any]]:
 
 
 def _described(name: str, value: Any) -> str:
+    if not (inspect.isclass(value) or inspect.isfunction(value)):
+        return f"{name} = {value!r}\n" if isinstance(value, int) else f"{name}\n"
     [node] = ast.parse(textwrap.dedent(inspect.getsource(value))).body
     if isinstance(node, ast.ClassDef):
-        return "".join(f"{line}\n" for line in _class_lines(node, is_enum=issubclass(value, enum.Enum)))
+        return "".join(f"{line}\n" for line in _class_lines(node, is_enum=isinstance(value, enum.EnumType)))
     assert isinstance(node, Definition), name
     return f"{_signature(node)}\n"
 

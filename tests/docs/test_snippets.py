@@ -34,6 +34,7 @@ SHOWN = {"", "text", "console"}
 """Languages of what is shown, not run."""
 OWN_TESTS = {
     "docs/embedding.md": "tests/embedding/test_docs_embedding.py",
+    "docs/testing.md": "tests/kit/test_as_a_foreign_project.py",
     "docs/tracing.md": "tests/telemetry/test_docs_tracing.py",
 }
 """Pages whose Python another file runs."""

@@ -8,7 +8,8 @@ from limelight import engine as engine_module
 from limelight.http import create_app
 from limelight.models.loaded_model import LoadedModel
 from limelight.progress import Report
-from limelight.testing import ScriptedExecutor, scripted_model
+from limelight.testing import scripted_model
+from limelight.testing.executor import ScriptedExecutor
 
 
 def load(config: EngineConfig, report: Report) -> LoadedModel:

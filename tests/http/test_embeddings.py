@@ -8,7 +8,8 @@ import openai
 import pytest
 
 from limelight.http import create_app
-from limelight.testing import HIDDEN_SIZE, scripted_engine
+from limelight.testing import scripted_engine
+from limelight.testing.executor import HIDDEN_SIZE
 from tests.http.wire import error_of, running_server
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from limelight.testing import scripted_engine, scripted_logprob
+from limelight.testing import scripted_engine
+from limelight.testing.executor import scripted_logprob
 from tests.http.wire import CHAT, COMPLETIONS, HI, by_choice, completion_body, error_of, streamed
 
 pytestmark = pytest.mark.anyio

@@ -29,7 +29,8 @@ from limelight.telemetry.request_view import RequestView
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.timeline import ChoiceTimeline, Delivery, Ending, Phase
 from limelight.telemetry.tracing import Tracing
-from limelight.testing import ScriptedExecutor, babble, scripted_engine, scripted_model
+from limelight.testing import babble, scripted_engine, scripted_model
+from limelight.testing.executor import ScriptedExecutor
 
 pytestmark = pytest.mark.anyio
 

@@ -78,6 +78,41 @@ async def test_an_edited_question_begins_a_branch_and_arrows_lead_back(browser):
         await playwright.expect(page.locator(".user .said")).to_have_text(["uno", "due"])
 
 
+async def test_an_answer_that_was_cut_is_gone_on_with_in_a_version_of_its_own(browser):
+    async with open_page(browser, replying(lambda prompt: "c" if prompt.endswith("ab") else "ab")) as page:
+        await ready(page)
+        bodies = sent(page)
+        await set_up(page, max_completion_tokens="2")
+        await say(page, "hi")
+        assert await answered(page) == "ab"
+        await page.get_by_role("button", name="Continue").click()
+        await playwright.expect(page.locator(".answer .text")).to_have_text("abc")
+        await answered(page)
+        assert bodies[1]["messages"] == [*bodies[0]["messages"], {"role": "assistant", "content": "ab"}]
+        assert bodies[1]["continue_final_message"] is True
+        await playwright.expect(page.get_by_role("button", name="Continue")).to_be_hidden()  # it ended by itself
+        await page.reload()
+        assert await answered(page) == "abc"
+        await page.get_by_role("button", name="Earlier version").click()
+        assert await answered(page) == "ab"
+
+
+async def test_an_adapter_that_is_loaded_later_can_be_picked(browser, tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"r": 4}')
+    engine = replying(last_question)
+    async with open_page(browser, engine) as page:
+        await ready(page)
+        await playwright.expect(page.locator("#model option")).to_have_text(["scripted"])
+        await engine.load_adapter("polite", str(tmp_path))
+        await page.locator("#model").focus()
+        await playwright.expect(page.locator("#model option")).to_have_text(["scripted", "polite"])
+        await page.select_option("#model", "polite")
+        bodies = sent(page)
+        await say(page, "hi")
+        await answered(page)
+        assert bodies[0]["model"] == "polite"
+
+
 async def test_an_answer_is_tried_again_beside_the_first_one(browser):
     async with open_page(browser, counting()) as page:
         await ready(page)

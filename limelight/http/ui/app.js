@@ -35,6 +35,7 @@ const chats = new Chats(store, {
 const thread = new Thread({
   edit: (message, text) => ask((how) => chats.edit(message, text, how)),
   regenerate: (answer) => ask((how) => chats.regenerate(answer, how)),
+  goOn: (answer) => ask((how) => chats.goOn(answer, how)),
   giveResults: (calls, texts) => ask((how) => chats.giveResults(calls, texts, how)),
   choose: (message) => chats.choose(message),
 });
@@ -98,7 +99,7 @@ function ask(begin) {
   const how = {
     model,
     format: settings.schema.trim() === "" ? "text" : "json",
-    body: (path) => chatBody(path, settings, model, server.reasoningSwitch),
+    body: (path, begun) => chatBody(path, settings, model, server.reasoningSwitch, begun),
   };
   try {
     begin(how);
@@ -146,6 +147,7 @@ function speakAnew() {
 }
 
 element("open-settings").addEventListener("click", () => editSettings());
+element("model").addEventListener("focus", findModels);
 element("model").addEventListener("change", ({ target }) => setSettings({ ...chats.record.settings, model: target.value }));
 
 // ---- files
@@ -189,11 +191,23 @@ async function findServer() {
     }
   }
   notify(store.lasting ? null : say("notKept"));
+  element("model").disabled = false;
+  showModels();
+}
+
+function showModels() {
   const picker = element("model");
   picker.replaceChildren();
   for (const model of server.models) append(picker, "option", "", model).value = model;
-  picker.disabled = false;
   show();
+}
+
+/** Adapters come and go while the page is open. */
+async function findModels() {
+  const found = await askServer().catch(() => server); // whoever asks next hears what is wrong
+  const changed = found.models.join("\n") !== server.models.join("\n");
+  server = found;
+  if (changed) showModels();
 }
 
 element("new-chat").addEventListener("click", begin);

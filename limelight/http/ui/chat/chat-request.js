@@ -3,14 +3,16 @@
 import { completeCalls } from "./messages.js";
 import { requestFields } from "./settings.js";
 
-/** The body. Throws a `SettingError` for settings that make no sense. */
-export function chatBody(path, settings, model, reasoningSwitch) {
+/** The body; `begun` is an answer that is to be gone on with, or null. Throws a `SettingError` for settings that make no sense. */
+export function chatBody(path, settings, model, reasoningSwitch, begun = null) {
   const system = settings.system.trim();
   const messages = wireMessages(path);
+  if (begun !== null) messages.push(wireAnswer(begun));
   return {
     model,
     messages: system ? [{ role: "system", content: system }, ...messages] : messages,
     ...requestFields(settings, reasoningSwitch),
+    ...(begun === null ? {} : { add_generation_prompt: false, continue_final_message: true }),
     stream: true,
     stream_options: { include_usage: true },
     return_timings: true,

@@ -86,7 +86,8 @@ export class Chats {
     return this.#runs.get(message.id)?.answer ?? { ...message, status: "lost" };
   }
 
-  // ---- questions and answers: `ask` gives the model, the format and, from the path to the answer, the body
+  // ---- questions and answers: `ask` gives the model, the format and the body, from the path
+  // to the answer and, if it goes on with one, from what there is of it
 
   say(text, ask) {
     this.#answer([userMessage(text)], this.tree.path().at(-1)?.id ?? null, ask);
@@ -110,6 +111,11 @@ export class Chats {
     this.#answer([], answer.parent, ask);
   }
 
+  /** A version of an answer that was cut which begins with what there is of it. */
+  goOn(answer, ask) {
+    this.#answer([], answer.parent, ask, answer);
+  }
+
   choose(message) {
     this.tree.choose(message);
     this.#save({ conversations: [this.record] });
@@ -120,11 +126,12 @@ export class Chats {
     return this.runOf(this.record.id)?.stop();
   }
 
-  #answer(messages, parent, ask) {
+  #answer(messages, parent, ask, begun = null) {
     const { record, tree } = this;
     const path = tree.pathTo(parent);
-    const body = ask.body([...path, ...messages]); // may refuse, and then nothing has changed
-    const answer = answerMessage(ask.model, ask.format);
+    const body = ask.body([...path, ...messages], begun); // may refuse, and then nothing has changed
+    const answer = answerMessage(ask.model, begun?.format ?? ask.format);
+    if (begun !== null) Object.assign(answer, { content: begun.content, reasoning: begun.reasoning });
     const added = [...messages, answer];
     let at = parent;
     for (const message of added) {

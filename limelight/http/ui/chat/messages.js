@@ -50,6 +50,12 @@ export function completeCalls(answer) {
   return answer.status === "done" && answer.finish_reason !== "length" ? answer.tool_calls : [];
 }
 
+/** Whether an answer is one that the model could go on with: it was cut, or its end was lost. */
+export function canGoOn(answer) {
+  const isCut = answer.finish_reason === "length" || ["stopped", "lost", "failed"].includes(answer.status);
+  return isCut && answer.format === "text" && answer.content !== "" && answer.tool_calls.length === 0;
+}
+
 /** The first line of the first question, at most 60 characters. */
 export function titleOf(text) {
   const line = text.trim().split("\n", 1)[0].replace(/\s+/g, " ");

@@ -3,6 +3,7 @@
 import { append, setText } from "../../dom.js";
 import { say } from "../../strings.js";
 import { prettyJson } from "../answer.js";
+import { canGoOn } from "../messages.js";
 import { CallsView } from "./calls.js";
 import { copyButton } from "./copy.js";
 import { Drawing } from "./drawing.js";
@@ -28,16 +29,16 @@ export class AnswerView {
   #tools = append(this.root, "div", "tools");
   #versions;
   #again;
+  #goOn;
   #shownJson = null;
 
-  /** `actions`: `regenerate(answer)`, `choose(message, arrow)`, and `follow(change)`, which keeps the end in view. */
+  /** `actions`: `regenerate(answer)`, `goOn(answer)`, `choose(message, arrow)`, and `follow(change)`, which keeps the end in view. */
   constructor({ message }, actions) {
     this.#answer = message;
     this.#actions = actions;
     this.#versions = new Versions(this.#tools, actions.choose);
-    this.#again = append(this.#tools, "button", "quiet", say("regenerate"));
-    this.#again.type = "button";
-    this.#again.addEventListener("click", () => actions.regenerate(this.#answer));
+    this.#goOn = this.#button("goOn", actions.goOn);
+    this.#again = this.#button("regenerate", actions.regenerate);
     this.#tools.append(copyButton("copy", () => this.#answer.content));
     this.root.setAttribute("aria-label", message.model);
   }
@@ -47,8 +48,16 @@ export class AnswerView {
     this.#answer = message;
     this.#run = run;
     this.#versions.update(message, versions);
-    this.#again.disabled = busy;
+    this.#again.disabled = this.#goOn.disabled = busy;
+    this.#goOn.hidden = !canGoOn(message);
     this.#draw();
+  }
+
+  #button(name, act) {
+    const button = append(this.#tools, "button", "quiet", say(name));
+    button.type = "button";
+    button.addEventListener("click", () => act(this.#answer));
+    return button;
   }
 
   /** There is more of it. */

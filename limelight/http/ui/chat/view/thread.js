@@ -16,7 +16,7 @@ export class Thread {
   #results;
   #shown = null;
 
-  /** `actions`: `edit`, `regenerate` and `choose` as for the views, and `giveResults(calls, texts)`. */
+  /** `actions`: `edit`, `regenerate`, `goOn` and `choose` as for the views, and `giveResults(calls, texts)`. */
   constructor(actions) {
     const inViews = {
       ...actions,

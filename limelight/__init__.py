@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from limelight.errors import LimelightError as LimelightError
     from limelight.generation import ChatPrompt as ChatPrompt
     from limelight.generation import Completion as Completion
+    from limelight.generation import Deadlines as Deadlines
     from limelight.generation import Delta as Delta
     from limelight.generation import FinishReason as FinishReason
     from limelight.generation import Generation as Generation
@@ -49,6 +50,7 @@ _HOMES = {
     "TokensPrompt": "limelight.generation",
     "TextPrompt": "limelight.generation",
     "ChatPrompt": "limelight.generation",
+    "Deadlines": "limelight.generation",
     "Delta": "limelight.generation",
     "Completion": "limelight.generation",
     "Generation": "limelight.generation",
@@ -67,6 +69,7 @@ __all__ = [
     "LLM",
     "ChatPrompt",
     "Completion",
+    "Deadlines",
     "Delta",
     "Embedding",
     "Engine",

@@ -1,5 +1,6 @@
 """What can be decided about a request before any work is spent on it. Pure."""
 
+import math
 import secrets
 from collections.abc import Collection
 
@@ -74,6 +75,12 @@ def check_types(request: GenerationRequest) -> None:
         raise InvalidRequest(f"priority is {quoted(request.priority)}; it must be an integer", param="priority")
     if not isinstance(request.adapter, str | None):
         raise InvalidRequest(f"adapter is {quoted(request.adapter)}; it must be a string", param="adapter")
+    for field in () if request.deadlines is None else request.deadlines.__struct_fields__:
+        limit = getattr(request.deadlines, field)
+        if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
+            raise InvalidRequest(
+                f"{field} is {quoted(limit)}; it must be milliseconds above 0, or left out", param=field
+            )
     if not isinstance(request.cache_salt, str | None):
         raise InvalidRequest(f"cache_salt is {quoted(request.cache_salt)}; it must be a string", param="cache_salt")
 

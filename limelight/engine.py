@@ -28,6 +28,7 @@ from limelight.errors import (
 )
 from limelight.generation import (
     ChatPrompt,
+    Deadlines,
     Generation,
     GenerationRequest,
     Prompt,
@@ -319,6 +320,7 @@ class Engine:
         priority: int = 0,
         cache_salt: str | None = None,
         adapter: str | None = None,
+        deadlines: Deadlines | None = None,
     ) -> Generation:
         """Generate from text or token ids and return the whole; cancelling the call aborts the request.
 
@@ -326,9 +328,10 @@ class Engine:
             InvalidRequest: the prompt or a setting can never work.
             ModelNotFound: no adapter of this name is loaded.
             Overloaded: admission refused; try again later.
+            DeadlineExceeded: `deadlines` left too little time.
             EngineNotRunning, EngineFailed, StepFailure: the engine could not serve it.
         """
-        asked = self._request(_plain(prompt), sampling, request_id, priority, cache_salt, adapter)
+        asked = self._request(_plain(prompt), sampling, request_id, priority, cache_salt, adapter, deadlines)
         async with self.open(asked) as running:
             return await running.result()
 
@@ -341,9 +344,10 @@ class Engine:
         priority: int = 0,
         cache_salt: str | None = None,
         adapter: str | None = None,
+        deadlines: Deadlines | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
         """Generate from text or token ids, delta by delta; leaving the block aborts what has not finished."""
-        asked = self._request(_plain(prompt), sampling, request_id, priority, cache_salt, adapter)
+        asked = self._request(_plain(prompt), sampling, request_id, priority, cache_salt, adapter, deadlines)
         return self.open(msgspec.structs.replace(asked, streams=True))
 
     async def chat(
@@ -359,10 +363,11 @@ class Engine:
         priority: int = 0,
         cache_salt: str | None = None,
         adapter: str | None = None,
+        deadlines: Deadlines | None = None,
     ) -> Generation:
         """Answer a conversation (OpenAI-shaped messages) and return the whole; raises what `generate` raises."""
         prompt = _conversation(messages, tools, add_generation_prompt, continue_final_message, template_arguments)
-        asked = self._request(prompt, sampling, request_id, priority, cache_salt, adapter)
+        asked = self._request(prompt, sampling, request_id, priority, cache_salt, adapter, deadlines)
         async with self.open(asked) as running:
             return await running.result()
 
@@ -379,6 +384,7 @@ class Engine:
         priority: int = 0,
         cache_salt: str | None = None,
         adapter: str | None = None,
+        deadlines: Deadlines | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
         """Answer a conversation, delta by delta; leaving the block aborts what has not finished.
 
@@ -386,7 +392,7 @@ class Engine:
         the last message instead.
         """
         prompt = _conversation(messages, tools, add_generation_prompt, continue_final_message, template_arguments)
-        asked = self._request(prompt, sampling, request_id, priority, cache_salt, adapter)
+        asked = self._request(prompt, sampling, request_id, priority, cache_salt, adapter, deadlines)
         return self.open(msgspec.structs.replace(asked, streams=True))
 
     async def embed(
@@ -398,6 +404,7 @@ class Engine:
         priority: int = 0,
         cache_salt: str | None = None,
         adapter: str | None = None,
+        deadlines: Deadlines | None = None,
     ) -> Embedding:
         """The vector of a text or of token ids: pooled and scaled as the model's folder says (`models/pooling.py`).
 
@@ -411,7 +418,7 @@ class Engine:
         """
         settings = self.embedding_settings
         settings.check(dimensions)
-        request = self._request(_plain(prompt), SamplingParams(), request_id, priority, cache_salt, adapter)
+        request = self._request(_plain(prompt), SamplingParams(), request_id, priority, cache_salt, adapter, deadlines)
         async with self.open(msgspec.structs.replace(request, pooling=settings.pooling)) as running:
             generation = await running.result()
         assert generation.pooled is not None, "it was asked for"
@@ -480,6 +487,7 @@ class Engine:
         priority: int,
         cache_salt: str | None,
         adapter: str | None,
+        deadlines: Deadlines | None,
     ) -> GenerationRequest:
         return GenerationRequest(
             request_id=request_id or uuid.uuid4().hex,
@@ -488,6 +496,7 @@ class Engine:
             priority=priority,
             cache_salt=cache_salt,
             adapter=adapter,
+            deadlines=deadlines,
         )
 
     def _load_model(self) -> LoadedModel:

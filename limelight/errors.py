@@ -161,6 +161,17 @@ class RequestExpired(RequestCancelled):
     code = "request_expired"
 
 
+class DeadlineExceeded(RequestExpired):
+    """A limit of time that the request brought ran out, or would for certain, before it had a token to show."""
+
+    status = 504
+    code = "deadline_exceeded"
+    type = "timeout_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+
+
 class StepFailure(LimelightError):
     """The forward pass that carried this request failed. Other requests go on."""
 

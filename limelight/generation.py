@@ -246,6 +246,22 @@ class Truncation(msgspec.Struct, frozen=True, kw_only=True):
 Prompt = TextPrompt | TokensPrompt | ChatPrompt
 
 
+class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of time, in milliseconds from when the engine is asked; None: no limit.
+
+    Attributes:
+        max_queue_ms: until the first step that works on the request.
+        max_ttft_ms: until its first token.
+        max_total_ms: until its end. A request that has output by then ends with what there is: `finish_reason`
+            "length", `finish_details` "deadline". One that has none, and one that breaks another limit, fails with
+            `DeadlineExceeded`.
+    """
+
+    max_queue_ms: float | None = None
+    max_ttft_ms: float | None = None
+    max_total_ms: float | None = None
+
+
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request as the engine admits it.
 
@@ -262,6 +278,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         pooling: read the prompt's hidden states and draw nothing; None: generate.
         truncation: cut a prompt that is too long; None refuses it.
         return_token_offsets: say where in the prompt's text each of its tokens stands.
+        deadlines: when it is no longer wanted; None: always.
         streams: whether the client reads the answer while it is made, for traces.
         http_request_id: `x-request-id` of the HTTP request behind it, for logs and the live view.
         trace_context: the `opentelemetry.context.Context` whose span is the parent of the request's; None: the one that
@@ -279,6 +296,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     pooling: Pooling | None = None
     truncation: Truncation | None = None
     return_token_offsets: bool = False
+    deadlines: Deadlines | None = None
     streams: bool = False
     http_request_id: str | None = None
     trace_context: Any = None
@@ -350,7 +368,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
             comes before `text`.
         logprobs: None unless asked for.
         stop_reason: the stop string, or the one of `stop_token_ids`, that ended the choice, else None.
-        finish_details: a finer reason than `finish_reason` ("kv_cache_full"), else None.
+        finish_details: a finer reason than `finish_reason` ("kv_cache_full", "deadline", "repetition"), else None.
         usage: set on the last delta of the whole request, else None.
     """
 

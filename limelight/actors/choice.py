@@ -84,6 +84,10 @@ class Choice:
         stop_reason = generated.stop_token_id if asked_for else None  # the model's own end is no news to a client
         return self._end(generated.finish_reason, stop_reason, generated.finish_details)
 
+    def cut(self, details: str) -> Delta:
+        """The last delta of a choice that is ended from outside, with what was held back."""
+        return self._end(FinishReason.LENGTH, None, details)
+
     def _end(self, reason: FinishReason, stop_reason: str | int | None, details: str | None) -> Delta:
         """The last delta, with what was held back: unless that completes a stop string."""
         tail = self._detokenizer.flush()

@@ -12,6 +12,7 @@ import msgspec
 
 from limelight.actors.channel import Channel, Sender
 from limelight.actors.choice import Choice
+from limelight.actors.deadlines import DeadlineWatch
 from limelight.actors.event_log import EventLog
 from limelight.actors.messages import (
     Cancel,
@@ -30,8 +31,8 @@ from limelight.actors.messages import (
 from limelight.actors.pacing import Pacer
 from limelight.actors.token_logprobs import prompt_logprobs
 from limelight.embeddings import pooled_states
-from limelight.errors import ContextLengthExceeded, LimelightError, RequestCancelled
-from limelight.generation import ChatPrompt, GenerationRequest, TokenLogprob, Usage
+from limelight.errors import ContextLengthExceeded, DeadlineExceeded, LimelightError, RequestCancelled
+from limelight.generation import ChatPrompt, Delta, GenerationRequest, TokenLogprob, Usage
 from limelight.models.constraints.compiling import needs_constraints
 from limelight.models.constraints.constraint import Constraints
 from limelight.models.loaded_model import LoadedModel
@@ -123,8 +124,11 @@ class RequestActor:
 
     async def run(self) -> None:
         """Live until the last choice has finished, an error, or `cancel`. Always leaves an ended log."""
+        limits, watch = self.request.deadlines, None
         with self._scope:
             try:
+                if limits is not None:
+                    watch = DeadlineWatch(limits, self.timeline, lambda: self.has_output, self._expire)
                 await self._generate()
             except Exception as error:  # a bug in this request's own text handling ends this request only
                 logger.exception(
@@ -137,6 +141,8 @@ class RequestActor:
                 failure.__cause__ = error
                 self.log.end(failure)
             finally:
+                if watch is not None:
+                    watch.close()
                 self._inbox.close()
                 if self._submitted:
                     self._scheduler.tell(Cancel(self.request.request_id))  # ignored if everything has finished
@@ -162,6 +168,19 @@ class RequestActor:
         """Tell every subscriber at once, then end."""
         self.log.end(error)
         self.cancel()
+
+    def _expire(self, limit: str, error: DeadlineExceeded) -> None:
+        """A limit of time has run out: end with what there is, or fail."""
+        if self.log.ended:
+            return
+        self.timeline.deadline = limit
+        if not self.has_output:
+            self.fail(error)
+            return
+        for choice in self._choices:
+            if not choice.finished:
+                self._put(choice.cut("deadline"))
+        self._scope.cancel()  # seats and pages come back as of any request that ends here
 
     async def _generate(self) -> None:
         self._ask()
@@ -290,6 +309,10 @@ class RequestActor:
         self._num_accepted += min(generated.num_accepted, choice.num_tokens - num_before)
         if delta.finish_reason is not None and generated.finish_reason is None:
             self._scheduler.tell(Cancel(self.request.request_id, generated.index))
+        self._put(delta)
+
+    def _put(self, delta: Delta) -> None:
+        """What a choice has become, for the readers; the last delta of all ends the request."""
         ends = all(choice.finished for choice in self._choices)
         if ends:
             delta = msgspec.structs.replace(delta, usage=self.usage)

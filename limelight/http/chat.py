@@ -56,6 +56,7 @@ def chat_route(serving: Serving) -> HTTPRouteHandler:
             model=chat.model,
             priority=chat.priority,
             cache_salt=chat.cache_salt,
+            limits=chat,
             reasoning=prepared.reasoning,
             truncation=chat.truncation,
             return_token_offsets=chat.return_token_offsets,

@@ -57,6 +57,7 @@ def completions_route(serving: Serving) -> HTTPRouteHandler:
                 model=completion.model,
                 priority=completion.priority,
                 cache_salt=completion.cache_salt,
+                limits=completion,
                 truncation=completion.truncation,
                 return_token_offsets=completion.return_token_offsets,
             )

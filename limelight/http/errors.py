@@ -11,7 +11,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ExceptionHandlersMap
 
-from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, Overloaded, StepFailure
+from limelight.errors import DeadlineExceeded, EngineFailed, EngineNotRunning, LimelightError, Overloaded, StepFailure
 from limelight.http.exchange import exchange_of
 from limelight.http.request_id import request_id
 from limelight.quoting import shorten
@@ -113,6 +113,8 @@ def _headers(error: LimelightError) -> dict[str, str]:
         return _retry_after(error.retry_after_seconds)
     if isinstance(error, EngineNotRunning):
         return _retry_after(LOADING_RETRY_SECONDS)
+    if isinstance(error, DeadlineExceeded):
+        return {"x-should-retry": "false"}  # who had no more time has none for another try
     return {}
 
 

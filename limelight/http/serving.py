@@ -18,6 +18,7 @@ from litestar.types import ASGIApp
 from limelight.engine import Engine
 from limelight.errors import ModelNotFound, UnsupportedField
 from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams, Truncation
+from limelight.http.deadlines import deadlines
 from limelight.http.exchange import exchange_of
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
@@ -121,8 +122,16 @@ class Serving:
         reasoning: ReasoningFormat | None = None,
         truncation: Truncation | None = None,
         return_token_offsets: bool | None = None,
+        limits: object = None,
     ) -> GenerationRequest:
-        """The engine's request behind `request`. Its id is ours, never the client's: two clients may send the same."""
+        """The engine's request behind `request`. Its id is ours, never the client's: two clients may send the same.
+
+        Args:
+            limits: a decoded body that may have limits of time; headers may have them for every endpoint.
+
+        Raises:
+            InvalidRequest: a header has an impossible value.
+        """
         return GenerationRequest(
             request_id=answer_id,
             prompt=prompt,
@@ -134,6 +143,7 @@ class Serving:
             reasoning=reasoning,
             truncation=truncation,
             return_token_offsets=bool(return_token_offsets),
+            deadlines=deadlines(request.headers, limits),
             http_request_id=request_id(request.scope),
             trace_context=exchange_of(request.scope).open(),
         )

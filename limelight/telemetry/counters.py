@@ -151,5 +151,7 @@ class EngineCounters:
 
 def _reason(timeline: RequestTimeline) -> str:
     if timeline.ending is Ending.COMPLETED:
+        if timeline.deadline is not None:
+            return "deadline"
         return timeline.finish_reasons[0].value if timeline.finish_reasons else NO_REASON
     return (timeline.error.code if timeline.error is not None else None) or NO_REASON

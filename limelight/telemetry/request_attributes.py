@@ -158,6 +158,7 @@ def _ended(timeline: RequestTimeline) -> Attributes:
     ended: dict[str, AttributeValue | None] = {
         names.ENDING: timeline.ending.value,
         names.ERROR_TYPE: error_type(timeline),
+        names.DEADLINE: timeline.deadline,
         names.GEN_AI_RESPONSE_FINISH_REASONS: tuple(reason.value for reason in timeline.finish_reasons) or None,
     }
     if timeline.ending is Ending.COMPLETED:

@@ -209,6 +209,7 @@ class RequestTimeline:
         ended_at, ending, error: the end; `error` is None for a completed one, and has no traceback, which would keep
             the request.
         finish_reasons: of its choices, when it has completed.
+        deadline: the limit of time that ended it, by its name; None: none did.
         steps_before, steps_after: seconds of all the engine's steps until it came, and until it had ended.
         span: leads to its OpenTelemetry span, for links and logs; writing to it does nothing.
         open_span: the span itself while it is open; nobody's but the tracing's, since a host's may raise.
@@ -223,6 +224,7 @@ class RequestTimeline:
         "cache_salted",
         "choices",
         "compiled_at",
+        "deadline",
         "delivery",
         "detokenize_seconds",
         "encode_seconds",
@@ -283,6 +285,7 @@ class RequestTimeline:
         self.ending: Ending | None = None
         self.error: LimelightError | None = None
         self.finish_reasons: tuple[FinishReason, ...] = ()
+        self.deadline: str | None = None
         self.first_chunk_at: float | None = None
         self.steps_before = 0.0
         self.steps_after = 0.0

@@ -84,6 +84,9 @@ class DrawFields(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     spaces_between_special_tokens: bool | None = None
     priority: Integer | None = None
+    max_queue_ms: float | None = None
+    max_ttft_ms: float | None = None
+    max_total_ms: float | None = None
     cache_salt: str | None = None
     request_id: str | None = None
     return_timings: bool | None = None

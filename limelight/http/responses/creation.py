@@ -49,6 +49,7 @@ async def create_response(serving: Serving, store: ResponseStore, request: Reque
         model=body.model,
         priority=body.priority,
         cache_salt=body.cache_salt,
+        limits=body,
         reasoning=new.prepared.reasoning,
     )
 

@@ -26,6 +26,12 @@ DRAW_FIELDS: Mapping[str, Field] = {
     "thinking_token_budget": works("tokens of reasoning after which its end is forced; -1 is no budget"),
     "skip_reading_prefix_cache": works("computes the whole prompt anew"),
     "priority": works("lower is served earlier"),
+    "max_queue_ms": works("milliseconds until a step must have worked on the request, else 504"),
+    "max_ttft_ms": works("milliseconds until its first token must be there, else 504"),
+    "max_total_ms": works(
+        "milliseconds after which it ends with what there is, finish_reason length and finish_details deadline; 504 "
+        "without a token"
+    ),
     "cache_salt": works("only requests with the same salt share cached prefixes"),
     "return_timings": works("timings: milliseconds that the parts took, in the answer or at the end of a stream"),
     "request_id": works("echoed in the x-request-id header"),

@@ -271,7 +271,7 @@ class ActorSystem:
         """Run the actors until `stop`, or until one of them dies."""
         config = self._config
         ledger = StepLedger(self._telemetry, config.stall_seconds)
-        planner = make_planner(config, model, ledger)
+        planner = make_planner(config, model, ledger, ledger.step_costs)
         constraints_inbox: Channel[ToConstraints] = Channel(
             "constraints", config.max_num_requests + MAX_PIPELINE_DEPTH + 1
         )
@@ -283,6 +283,7 @@ class ActorSystem:
             model.capacity.vocab_size,
             config.stream_interval,
             ledger,
+            config.max_queued_tokens,
         )
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
         tokenizer = TokenizerActor(
@@ -304,7 +305,13 @@ class ActorSystem:
             async with anyio.create_task_group() as group:
                 for actor in (runner, scheduler, tokenizer, constraints):
                     group.start_soon(supervise, actor, self._died, self._end)
-                live = LiveRequests(config.max_num_requests, group, self._died, partial(self._ended, adapters))
+                live = LiveRequests(
+                    config.max_num_requests,
+                    group,
+                    self._died,
+                    partial(self._ended, adapters),
+                    planner.seconds_until_free,
+                )
                 self._parts = RunningParts(
                     loop=asyncio.get_running_loop(),
                     model=model,

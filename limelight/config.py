@@ -53,6 +53,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_num_batched_tokens: token budget of one step; a longer prompt is prefilled in chunks; default: 512 on the
             CPU, 8,192 on a GPU.
         max_num_requests: live requests (running and waiting); one more is refused with 503.
+        max_queued_tokens: prompt tokens that may wait for their first step, cached ones not counted; a request that
+            would make them more is refused with 503, unless nothing waits. Default: no limit but `max_num_requests`.
         kv_cache_bytes: size of the KV pool; default: a share of the memory that is really free.
         kv_cache_dtype: what keys and values are kept in: "bfloat16", "float16", "fp8" (e4m3, on a GPU), or "auto": as
             `dtype` says.
@@ -101,6 +103,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_requests: int = 1024
+    max_queued_tokens: int | None = None
     kv_cache_bytes: int | None = None
     kv_cache_dtype: str = "auto"
     gpu_memory_utilization: float = 0.9
@@ -142,6 +145,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         _at_least("max_num_seqs", self.max_num_seqs, 1)
         _at_least("num_threads", self.num_threads, 1)
         _at_least("max_num_requests", self.max_num_requests, 1)
+        _at_least("max_queued_tokens", self.max_queued_tokens, 1)
         _at_least("kv_cache_bytes", self.kv_cache_bytes, 1)
         _at_least("max_loras", self.max_loras, 1)
         _at_least("max_lora_rank", self.max_lora_rank, 1)
@@ -206,6 +210,7 @@ class EngineOptions(TypedDict, total=False):
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
     max_num_requests: int
+    max_queued_tokens: int | None
     kv_cache_bytes: int | None
     kv_cache_dtype: str
     gpu_memory_utilization: float

@@ -13,6 +13,7 @@ from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.observer import Observer
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_lookup import Speculation
+from limelight.actors.scheduling.step_costs import StepCosts
 from limelight.actors.step_ledger import StepLedger
 from limelight.actors.tokenizer import TokenizerActor
 from limelight.admission import check_names, check_readable, check_token_ids, check_types, with_seed
@@ -92,7 +93,9 @@ class RunningParts:
         )
 
 
-def make_planner(config: EngineConfig, model: LoadedModel, observer: Observer) -> Planner:
+def make_planner(
+    config: EngineConfig, model: LoadedModel, observer: Observer, step_costs: StepCosts | None = None
+) -> Planner:
     """The planner that `config` asks for."""
     speculation = None
     if config.num_speculative_tokens:
@@ -107,4 +110,5 @@ def make_planner(config: EngineConfig, model: LoadedModel, observer: Observer) -
         pipeline_depth=config.pipeline_depth or (MAX_PIPELINE_DEPTH if model.overlaps_steps else 1),
         speculation=speculation,
         observer=observer,
+        step_costs=step_costs,
     )

@@ -19,6 +19,7 @@ class LiveRequests:
         group: the engine's task group.
         died: told when an actor raises, which is a bug of ours that no other request may survive unnoticed.
         ended: told of each actor that has ended, after it has told the scheduler.
+        seconds_until_free: until one of them may be expected to end; 0 if nobody knows.
     """
 
     def __init__(
@@ -27,11 +28,13 @@ class LiveRequests:
         group: TaskGroup,
         died: Callable[[EngineFailed], None],
         ended: Callable[[RequestActor], None],
+        seconds_until_free: Callable[[], float],
     ) -> None:
         self._limit = limit
         self._group = group
         self._died = died
         self._ended = ended
+        self._seconds_until_free = seconds_until_free
         self._actors: dict[str, RequestActor] = {}
         self._changed = asyncio.Event()
 
@@ -46,7 +49,10 @@ class LiveRequests:
             InvalidRequest: the id is in use.
         """
         if len(self._actors) >= self._limit:
-            raise Overloaded(f"{len(self._actors)} requests are live, the limit is {self._limit}; try again later")
+            raise Overloaded(
+                f"{len(self._actors)} requests are live, the limit is {self._limit}; try again later",
+                retry_after_seconds=self._seconds_until_free() or 1.0,
+            )
         if request_id in self._actors:
             raise InvalidRequest(f"request id {quoted(request_id)} is in use; choose another", param="request_id")
 

@@ -7,7 +7,7 @@ import msgspec
 
 from limelight.actors.channel import Sender
 from limelight.errors import LimelightError
-from limelight.generation import FinishReason, Pooling, Prompt, ReasoningFormat, SamplingParams, Truncation
+from limelight.generation import Deadlines, FinishReason, Pooling, Prompt, ReasoningFormat, SamplingParams, Truncation
 from limelight.models.constraints.constraint import Constraint, Constraints
 from limelight.models.loaded_model import AdapterWeights
 from limelight.step import SampledLogprobs, Step, StepResult, TokenMasks
@@ -89,6 +89,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         constraints: what the output may be, beyond the sampling; each choice follows them for itself.
         timeline: the scheduler writes down what happens to its choices.
         pooling: read hidden states of the prompt instead of drawing tokens.
+        deadlines: refused at once if they cannot be kept by far.
     """
 
     request_id: str
@@ -103,6 +104,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     reply_to: "Sender[ToRequest]"
     pooling: Pooling | None = None
     constraints: Constraints | None = None
+    deadlines: Deadlines | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True):

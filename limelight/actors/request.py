@@ -261,6 +261,7 @@ class RequestActor:
                 reply_to=self._inbox.sender,
                 pooling=request.pooling,
                 constraints=constraints,
+                deadlines=request.deadlines,
             )
         )
 

@@ -6,6 +6,7 @@ requests hear of their tokens. So client work never sits in the device's gap.
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 
 from limelight.actors.channel import Channel, Sender
@@ -26,6 +27,7 @@ from limelight.actors.messages import (
     ToScheduler,
     choice_seed,
 )
+from limelight.actors.scheduling.forecast import check_deadlines, check_queue
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_readout import PromptReadout
 from limelight.actors.scheduling.sequence import Sequence, seat_sampling
@@ -47,6 +49,7 @@ class SchedulerActor:
         vocab_size: valid token ids are below it.
         stream_interval: as in `EngineConfig`.
         ledger: the planner's observer.
+        max_queued_tokens: as in `EngineConfig`.
     """
 
     name = "scheduler"
@@ -60,6 +63,7 @@ class SchedulerActor:
         vocab_size: int,
         stream_interval: float | None,
         ledger: StepLedger,
+        max_queued_tokens: int | None,
     ) -> None:
         self._inbox = inbox
         self._planner = planner
@@ -72,6 +76,7 @@ class SchedulerActor:
         self._delivered_at = 0.0  # by the loop's clock
         self._delivery_due: asyncio.TimerHandle | None = None
         self._ledger = ledger
+        self._max_queued_tokens = max_queued_tokens
 
     async def run(self) -> None:
         """Apply messages and plan steps, until cancelled."""
@@ -137,8 +142,14 @@ class SchedulerActor:
 
     def _submit(self, submit: Submit) -> None:
         try:
-            for index in range(submit.sampling.n):
-                self._planner.add(_sequence(submit, index, self._vocab_size))
+            sequences = [_sequence(submit, index, self._vocab_size) for index in range(submit.sampling.n)]
+            if self._max_queued_tokens is not None or submit.deadlines is not None:
+                outlook = self._planner.outlook(sequences)
+                check_queue(outlook, self._max_queued_tokens)
+                if submit.deadlines is not None:
+                    check_deadlines(outlook, submit.deadlines, time.monotonic() - submit.timeline.arrived_at)
+            for sequence in sequences:
+                self._planner.add(sequence)
         except LimelightError as error:
             self._planner.cancel(submit.request_id)
             self._outbox.append((submit.reply_to, Failed(error)))

@@ -11,6 +11,7 @@ from limelight.actors.messages import StepTimes
 from limelight.actors.scheduling.in_flight import PlannedChunk
 from limelight.actors.scheduling.planner import Progress
 from limelight.actors.scheduling.sequence import Sequence
+from limelight.actors.scheduling.step_costs import StepCosts
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.timeline import ChoiceTimeline, InterruptionKind, PrefillChunk
@@ -21,6 +22,7 @@ class StepLedger:
 
     Attributes:
         num_steps: that are through, failed ones included.
+        step_costs: learns from those that did not fail.
     """
 
     def __init__(self, telemetry: Telemetry, stall_seconds: float) -> None:
@@ -30,6 +32,7 @@ class StepLedger:
         self._last_ended_at = 0.0
         self._number = 0  # of the step that is being planned, or was planned last
         self.num_steps = 0
+        self.step_costs = StepCosts()
 
     # ---- from the planner
 
@@ -78,7 +81,11 @@ class StepLedger:
     def completed(self, number: int, chunks: list[PlannedChunk], times: StepTimes) -> None:
         """A step is through; `chunks` are all of it, those of sequences that have ended meanwhile included."""
         planned_at = self._planned_at[number]
-        seconds = self._through(number, chunks, times, error=None)
+        num_tokens = sum([chunk.num_tokens for chunk in chunks])
+        busy_seconds = self._through(number, chunks, num_tokens, times, error=None)
+        num_decodes = [chunk.num_tokens for chunk in chunks].count(1)
+        self.step_costs.observe(num_decodes, num_tokens - num_decodes, busy_seconds)
+        seconds = busy_seconds / num_tokens
         for chunk in chunks:
             timeline = chunk.sequence.timeline
             if timeline is None:
@@ -92,17 +99,16 @@ class StepLedger:
 
     def failed(self, number: int, chunks: list[PlannedChunk], times: StepTimes, error: Exception) -> None:
         """A step is through and gave nothing; it took its time all the same."""
-        seconds = self._through(number, chunks, times, error)
+        num_tokens = sum([chunk.num_tokens for chunk in chunks])
+        seconds = self._through(number, chunks, num_tokens, times, error) / num_tokens
         for chunk in chunks:
             if chunk.sequence.timeline is not None:
                 chunk.sequence.timeline.step_seconds += seconds * chunk.num_tokens
 
-    def _through(self, number: int, chunks: list[PlannedChunk], times: StepTimes, error: Exception | None) -> float:
-        """Count a step, and tell of it; returns the share of one token in its time.
-
-        What overlaps the step before has been counted there.
-        """
-        num_tokens = sum([chunk.num_tokens for chunk in chunks])
+    def _through(
+        self, number: int, chunks: list[PlannedChunk], num_tokens: int, times: StepTimes, error: Exception | None
+    ) -> float:
+        """Count a step, and tell of it; returns its seconds. What overlaps the step before has been counted there."""
         busy_seconds = times.ended_at - max(times.started_at, self._last_ended_at)
         self._last_ended_at = times.ended_at
         self.num_steps += 1
@@ -122,7 +128,7 @@ class StepLedger:
             ),
             chunks,
         )
-        return busy_seconds / num_tokens
+        return busy_seconds
 
     def drew(self, number: int, progresses: Iterable[Progress]) -> None:
         """The results of step `number` have been applied."""

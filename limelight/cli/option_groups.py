@@ -111,6 +111,12 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         help="requests that run and wait at once; one more is answered with 503. Default: 1024",
     )
     group.add_argument(
+        "--max-queued-tokens",
+        type=int,
+        metavar="N",
+        help="prompt tokens that may wait; a request that would make them more is answered with 503. Default: any",
+    )
+    group.add_argument(
         "--kv-cache-memory",
         type=memory_bytes,
         dest="kv_cache_bytes",

@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from limelight import Deadlines, SamplingParams
-from limelight.errors import DeadlineExceeded, InvalidRequest
+from limelight.errors import DeadlineExceeded, InvalidRequest, Overloaded
 from limelight.generation import GenerationRequest, TextPrompt
 from limelight.testing import Answers, Hang, Wait, scripted_engine
 from tests.http.test_disconnect import idle, until
@@ -152,6 +152,56 @@ async def test_a_header_that_makes_no_sense_is_refused(header, says):
     async with serving(scripted_engine("x")) as client:
         answer = await client.post(CHAT, json=chat_body(), headers={"x-limelight-max-queue-ms": header})
         assert says in error_of(answer, 400)["message"]
+
+
+async def test_what_cannot_be_in_time_is_refused_at_once_and_costs_no_step():
+    async with scripted_engine("a" * 500, step_seconds=0.02, max_num_seqs=1, max_num_batched_tokens=16) as engine:
+        await engine.generate("x", SamplingParams(max_tokens=70, ignore_eos=True))  # now it knows its steps and answers
+        async with engine.stream("x", SamplingParams(max_tokens=200, ignore_eos=True)) as running:
+            await anext(running)
+            with pytest.raises(DeadlineExceeded, match="its first token is expected") as refused:
+                async with engine.open(asking(Deadlines(max_ttft_ms=400))) as stream:
+                    await stream.result()
+            assert refused.value.param == "max_ttft_ms"
+            [view] = [view for view in engine.requests(recent=9) if view.request_id == "r"]
+            assert view.step_seconds == 0
+
+
+async def test_a_queue_of_tokens_is_bounded_and_what_is_cached_may_come_in():
+    hang = Hang()
+    script = Answers({"hold": ["a", hang, "b"]}, otherwise="fine")
+    engine = scripted_engine(script, max_num_seqs=1, max_num_batched_tokens=64, max_queued_tokens=100)
+    cached = "c" * 200
+    async with engine:
+        assert (await engine.generate(cached)).text == "fine"
+        async with engine.stream("hold") as running:
+            await anext(running)
+            assert await anyio.to_thread.run_sync(hang.reached.wait, 10)
+            async with engine.stream("q" * 80) as queued:
+                await until(lambda: engine.statistics().num_waiting == 1)
+                with pytest.raises(Overloaded, match=r"81 prompt tokens wait and this prompt has 41 .* limit is 100"):
+                    await engine.generate("z" * 40)
+                async with engine.stream(cached) as known:
+                    await until(lambda: engine.statistics().num_waiting == 2)
+                    hang.release()
+                    assert (await known.result()).text == "fine"
+                assert (await queued.result()).text == "fine"
+            assert "".join([delta.text async for delta in running]) == "b"
+        await free(engine)
+
+
+async def test_a_full_server_says_when_a_place_may_be_free():
+    """By what answers and steps were lately."""
+    async with serving(scripted_engine("a" * 90, step_seconds=0.02, max_num_requests=1)) as client:
+        body = completion_body(max_tokens=100)
+        assert (await client.post(COMPLETIONS, json=body)).status_code == 200
+        async with client.stream("POST", COMPLETIONS, json=body | {"stream": True}) as running:
+            await anext(running.aiter_raw())
+            refusal = await client.post(COMPLETIONS, json=body)
+            error_of(refusal, 503)
+            milliseconds = int(refusal.headers["retry-after-ms"])
+            assert 600 < milliseconds < 20_000  # about 1.8 s, on any machine
+            assert int(refusal.headers["retry-after"]) == -(-milliseconds // 1000)
 
 
 async def test_the_official_clients_raise_and_do_not_try_again():

@@ -12,13 +12,15 @@ import msgspec
 
 from limelight.actors.scheduling.batch import Batch
 from limelight.actors.scheduling.fair_queue import FairQueue
+from limelight.actors.scheduling.forecast import AnswerLengths, Forecast, Outlook
 from limelight.actors.scheduling.in_flight import InFlightStep, PlannedChunk, spoiled_by
 from limelight.actors.scheduling.length_limits import set_limits
 from limelight.actors.scheduling.observer import Observer, Unobserved
 from limelight.actors.scheduling.prompt_lookup import PromptLookup, Speculation
 from limelight.actors.scheduling.prompt_progress import PromptProgress, QueuePositions, prompt_progress
 from limelight.actors.scheduling.residents import Residents
-from limelight.actors.scheduling.sequence import Sequence
+from limelight.actors.scheduling.sequence import Rank, Sequence
+from limelight.actors.scheduling.step_costs import StepCosts
 from limelight.errors import InvalidRequest
 from limelight.generation import FinishReason
 from limelight.step import Capacity, Sampled, SampledLogprobs, Step, StepResult
@@ -58,6 +60,7 @@ class Planner:
         speculation: guess tokens of sequences without penalties (whose counts a guess would change) and without a
             constraint; None: do not.
         observer: told of every decision.
+        step_costs: what forecasts are made from; whoever sees steps end tells it.
 
     Attributes:
         num_preemptions: sequences preempted so far.
@@ -74,6 +77,7 @@ class Planner:
         pipeline_depth: int,
         speculation: Speculation | None = None,
         observer: Observer | None = None,
+        step_costs: StepCosts | None = None,
     ) -> None:
         assert pipeline_depth in (1, 2), "finding what a failed step spoils relies on it"
         self._capacity = capacity
@@ -87,6 +91,8 @@ class Planner:
         self._in_flight: dict[int, InFlightStep] = {}
         self._num_added = 0
         self._num_planned = 0
+        self._answer_lengths = AnswerLengths()
+        self._forecast = Forecast(capacity, step_costs or StepCosts(), self._answer_lengths)
         self.num_preemptions = 0
         self.prefix_queries_tokens = 0
         self.prefix_hits_tokens = 0
@@ -106,11 +112,31 @@ class Planner:
             raise InvalidRequest(f"choice {sequence.index} of request {sequence.request_id} exists already")
         if self._speculation is not None and not sequence.sampling.has_penalties and sequence.constraint is None:
             sequence.lookup = PromptLookup(self._speculation)
-        sequence.rank = (1, sequence.priority, self._num_added)
+        sequence.rank = self._next_rank(sequence)
         sequence.num_added_at = self._num_planned
         self._num_added += 1
         choices[sequence.index] = sequence
         self._waiting.push(sequence)
+
+    def outlook(self, choices: list[Sequence]) -> Outlook:
+        """What lies ahead of the choices of a request, which have not been added, if they are added now."""
+        sequence, *others = choices
+        sequence.rank = self._next_rank(sequence)
+        num_cached_tokens = len(self._residents.cached_pages(sequence)) * self._capacity.page_size
+        sequence.num_expected_tokens -= num_cached_tokens
+        for other in others:
+            other.num_expected_tokens = 1
+        return self._forecast.of(
+            sequence,
+            self._residents.running,
+            self._waiting.sequences(),
+            self._residents.num_free_seats,
+            self._residents.pool.num_free,
+        )
+
+    def seconds_until_free(self) -> float:
+        """Until one of the running sequences may be expected to end; 0: nothing runs, or nothing is known."""
+        return self._forecast.seconds_until_free(self._residents.running)
 
     def cancel(self, request_id: str, index: int | None = None) -> None:
         """Forget a request, or one choice of it; unknown ones are ignored. Pages and seats are free at once."""
@@ -294,6 +320,9 @@ class Planner:
             assert sequence.num_pending_tokens == self._num_drawing(sequence), "pending tokens are miscounted"
             assert sequence.num_tokens + sequence.num_pending_tokens <= sequence.max_length, "planned beyond the end"
 
+    def _next_rank(self, sequence: Sequence) -> Rank:
+        return (1, sequence.priority, self._num_added)
+
     def _num_drawing(self, sequence: Sequence) -> int:
         chunks = (chunk for step in self._in_flight.values() for chunk in step.chunks)
         return sum(chunk.sample and not chunk.stale for chunk in chunks if chunk.sequence is sequence)
@@ -395,6 +424,8 @@ class Planner:
 
     def _end(self, sequence: Sequence) -> None:
         """Forget a live sequence and free what it holds."""
+        if sequence.draws and sequence.num_tokens > sequence.num_prompt_tokens:
+            self._answer_lengths.add(sequence.num_tokens - sequence.num_prompt_tokens)
         self._observer.ended(sequence)
         sequence.epoch += 1
         sequence.num_pending_tokens = 0

@@ -88,6 +88,8 @@ class Sequence:
         limit_details: `finish_details` for that end.
         num_added_at: steps planned before it was added.
         was_scheduled: whether it has ever run.
+        num_expected_tokens: to be computed before its first token, as far as was known when it came; those of a prompt
+            that another choice computes are not.
         cached_tokens: prompt tokens taken from the prefix cache when it first ran.
         lookup: guesses its next tokens; None: nothing is guessed.
         num_followed_tokens: leading tokens that `constraint` knows, the prompt included.
@@ -124,12 +126,13 @@ class Sequence:
     limit_details: str | None = dataclasses.field(init=False, default=None)
     num_added_at: int = dataclasses.field(init=False, default=0)
     was_scheduled: bool = dataclasses.field(init=False, default=False)
+    num_expected_tokens: int = dataclasses.field(init=False)
     cached_tokens: int = dataclasses.field(init=False, default=0)
     lookup: PromptLookup | None = dataclasses.field(init=False, default=None)
     num_followed_tokens: int = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        self.num_followed_tokens = len(self.prompt_token_ids)
+        self.num_followed_tokens = self.num_expected_tokens = len(self.prompt_token_ids)
         self.token_ids = list(self.prompt_token_ids)
         self.chain = PageChain(self.cache_salt, self.adapter)
 

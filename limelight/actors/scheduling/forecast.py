@@ -1,0 +1,157 @@
+"""What lies ahead of a request that has just come: tokens, and seconds. For refusals that say when to come back.
+
+Every running sequence is taken to draw as many tokens as answers did lately, or up to its own limit if that is less;
+every step to take what steps like it took (`step_costs.py`). Pure.
+"""
+
+import heapq
+from collections.abc import Sequence as Items
+
+import msgspec
+
+from limelight.actors.scheduling.sequence import Sequence
+from limelight.actors.scheduling.step_costs import StepCosts
+from limelight.errors import DeadlineExceeded, Overloaded
+from limelight.generation import Deadlines
+from limelight.step import Capacity
+
+_FORGETTING = 0.95
+"""Weight of an answer's length against the next one's: the last 20 count for two thirds."""
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What lies ahead of a new sequence, as far as anybody knows.
+
+    Attributes:
+        num_own_tokens: prompt tokens that no cached page has.
+        num_queued_tokens: those of everybody that waits.
+        queue_seconds: until a step works on it; 0 before enough steps have been seen.
+        first_token_seconds: until its first token; likewise.
+    """
+
+    num_own_tokens: int
+    num_queued_tokens: int
+    queue_seconds: float
+    first_token_seconds: float
+
+
+FAR_RATIO, FAR_SECONDS = 2.0, 0.1
+"""A forecast beyond a deadline by that factor, and by so much, is believed."""
+
+
+def check_queue(outlook: Outlook, max_queued_tokens: int | None) -> None:
+    """Refuse a prompt for which the queue is too long. If nothing waits, any prompt may.
+
+    Raises:
+        Overloaded: says when to come back.
+    """
+    queued, own = outlook.num_queued_tokens, outlook.num_own_tokens
+    if max_queued_tokens is not None and queued and queued + own > max_queued_tokens:
+        raise Overloaded(
+            f"{queued} prompt tokens wait and this prompt has {own} that are not cached; the limit is "
+            f"{max_queued_tokens} (max_queued_tokens); try again later",
+            retry_after_seconds=outlook.queue_seconds or 1.0,
+        )
+
+
+def check_deadlines(outlook: Outlook, deadlines: Deadlines, elapsed: float) -> None:
+    """Refuse what could not be in time by far: its client hears of it at once, and no step works for nothing.
+
+    Args:
+        elapsed: seconds since the request came.
+
+    Raises:
+        DeadlineExceeded: names the limit.
+    """
+    first_token = elapsed + outlook.first_token_seconds
+    expected = (
+        ("max_queue_ms", deadlines.max_queue_ms, elapsed + outlook.queue_seconds, "its first step"),
+        ("max_ttft_ms", deadlines.max_ttft_ms, first_token, "its first token"),
+        ("max_total_ms", deadlines.max_total_ms, first_token, "its first token"),
+    )
+    for name, limit, seconds, what in expected:
+        if limit is not None and seconds > FAR_RATIO * limit / 1000 and seconds > limit / 1000 + FAR_SECONDS:
+            raise DeadlineExceeded(
+                f"{what} is expected {seconds * 1000:.0f} ms after its arrival, and {name} is {limit:g}", param=name
+            )
+
+
+class AnswerLengths:
+    """How many tokens answers have, lately."""
+
+    __slots__ = ("_sum", "_weights")
+
+    def __init__(self) -> None:
+        self._sum = self._weights = 0.0
+
+    def add(self, num_tokens: int) -> None:
+        """An answer has ended, whoever ended it."""
+        self._sum = _FORGETTING * self._sum + num_tokens
+        self._weights = _FORGETTING * self._weights + 1
+
+    def left(self, sequence: Sequence) -> int:
+        """Tokens that a running sequence may be expected to draw yet, at least 1."""
+        limit = sequence.max_length - sequence.num_tokens
+        if not self._weights:
+            return max(limit, 1)
+        drawn = sequence.num_tokens - sequence.num_prompt_tokens
+        return max(1, min(limit, round(self._sum / self._weights) - drawn))
+
+
+class Forecast:
+    """Works out what lies ahead.
+
+    Args:
+        step_costs: of this engine.
+        lengths: of its answers.
+    """
+
+    def __init__(self, capacity: Capacity, step_costs: StepCosts, lengths: AnswerLengths) -> None:
+        self._capacity = capacity
+        self._costs = step_costs
+        self._lengths = lengths
+
+    def of(
+        self,
+        sequence: Sequence,
+        running: Items[Sequence],
+        waiting: Items[Sequence],
+        num_free_seats: int,
+        num_free_pages: int,
+    ) -> Outlook:
+        """The outlook of `sequence`, which is in neither list, behind those of `waiting` that rank before it."""
+        ahead = [other for other in waiting if other.rank < sequence.rank]
+        num_decodes = sum(other.num_wanted_tokens <= 1 for other in running)
+        before = sum(other.num_wanted_tokens for other in running) - num_decodes
+        before += sum(other.num_expected_tokens for other in ahead)
+        pages = [-(-other.num_tokens // self._capacity.page_size) for other in (sequence, *ahead)]
+        shortage = len(ahead) + 1 - num_free_seats
+        if sum(pages) > num_free_pages:
+            shortage = max(shortage, 1)
+        queue_seconds = self._seconds(before, num_decodes)
+        if shortage > 0 and running:
+            queue_seconds = max(queue_seconds, self.seconds_until_free(running, shortage))
+        return Outlook(
+            num_own_tokens=sequence.num_expected_tokens,
+            num_queued_tokens=sum(other.num_expected_tokens for other in waiting),
+            queue_seconds=queue_seconds,
+            first_token_seconds=queue_seconds + self._seconds(sequence.num_expected_tokens, num_decodes),
+        )
+
+    def seconds_until_free(self, running: Items[Sequence], count: int = 1) -> float:
+        """Until `count` seats have been given up; who sits down on one in the meantime gives it up again, too."""
+        lefts = [self._lengths.left(sequence) for sequence in running]
+        if not lefts:
+            return 0.0
+        rounds, rest = divmod(count - 1, len(lefts))
+        steps = rounds * max(lefts) + heapq.nsmallest(rest + 1, lefts)[-1]
+        return steps * self._costs.seconds(len(lefts), 0)
+
+    def _seconds(self, num_prompt_tokens: int, num_decodes: int) -> float:
+        """For so many prompt tokens beside so many decodes in each step."""
+        if not num_prompt_tokens:
+            return 0.0
+        budget = max(1, self._capacity.max_num_batched_tokens - num_decodes)
+        num_steps = -(-num_prompt_tokens // budget)
+        whole = self._costs.seconds(num_decodes, num_prompt_tokens)
+        return whole + (num_steps - 1) * self._costs.seconds(num_decodes, 0)

@@ -55,6 +55,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_num_requests: live requests (running and waiting); one more is refused with 503.
         max_queued_tokens: prompt tokens that may wait for their first step, cached ones not counted; a request that
             would make them more is refused with 503, unless nothing waits. Default: no limit but `max_num_requests`.
+        target_itl_ms: milliseconds between two tokens of a running answer: chunks of prompts are cut so that steps take
+            no longer, as far as can be foretold. Default: none, chunks as large as `max_num_batched_tokens` allows.
         kv_cache_bytes: size of the KV pool; default: a share of the memory that is really free.
         kv_cache_dtype: what keys and values are kept in: "bfloat16", "float16", "fp8" (e4m3, on a GPU), or "auto": as
             `dtype` says.
@@ -104,6 +106,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int | None = None
     max_num_requests: int = 1024
     max_queued_tokens: int | None = None
+    target_itl_ms: float | None = None
     kv_cache_bytes: int | None = None
     kv_cache_dtype: str = "auto"
     gpu_memory_utilization: float = 0.9
@@ -146,6 +149,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         _at_least("num_threads", self.num_threads, 1)
         _at_least("max_num_requests", self.max_num_requests, 1)
         _at_least("max_queued_tokens", self.max_queued_tokens, 1)
+        _above_zero("target_itl_ms", self.target_itl_ms)
         _at_least("kv_cache_bytes", self.kv_cache_bytes, 1)
         _at_least("max_loras", self.max_loras, 1)
         _at_least("max_lora_rank", self.max_lora_rank, 1)
@@ -211,6 +215,7 @@ class EngineOptions(TypedDict, total=False):
     max_num_batched_tokens: int | None
     max_num_requests: int
     max_queued_tokens: int | None
+    target_itl_ms: float | None
     kv_cache_bytes: int | None
     kv_cache_dtype: str
     gpu_memory_utilization: float
@@ -245,8 +250,8 @@ def _at_least(name: str, value: int | None, low: int) -> None:
         raise ConfigError(f"{name} is {value}; it must be at least {low}")
 
 
-def _above_zero(name: str, value: float) -> None:
-    if not value > 0:
+def _above_zero(name: str, value: float | None) -> None:
+    if value is not None and not value > 0:
         raise ConfigError(f"{name} is {value}; it must be above 0")
 
 

@@ -111,4 +111,5 @@ def make_planner(
         speculation=speculation,
         observer=observer,
         step_costs=step_costs,
+        target_step_seconds=None if config.target_itl_ms is None else config.target_itl_ms / 1000,
     )

@@ -117,6 +117,12 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         help="prompt tokens that may wait; a request that would make them more is answered with 503. Default: any",
     )
     group.add_argument(
+        "--target-itl-ms",
+        type=float,
+        metavar="MS",
+        help="time between two tokens of a running answer that prompts of others may not lengthen. Default: none",
+    )
+    group.add_argument(
         "--kv-cache-memory",
         type=memory_bytes,
         dest="kv_cache_bytes",

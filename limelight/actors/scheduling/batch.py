@@ -23,11 +23,14 @@ from limelight.actors.scheduling.fair_queue import FairQueue
 from limelight.actors.scheduling.in_flight import PlannedChunk
 from limelight.actors.scheduling.residents import Residents
 from limelight.actors.scheduling.sequence import Sequence
-from limelight.step import Capacity, Chunk, Readout, SeatTaken, Step
+from limelight.step import Chunk, Readout, SeatTaken, Step
 
 
 class Batch:
     """Plans step number `number`; used once: `serve_running`, `admit_waiting`, `spend_rest`, `guess`, `to_step`.
+
+    Args:
+        budget: tokens of the step at most; leaves at least one page beside a token for each decode.
 
     Attributes:
         chunks: in the order of the step's chunks.
@@ -49,10 +52,10 @@ class Batch:
         "num_preempted",
     )
 
-    def __init__(self, number: int, capacity: Capacity, residents: Residents, waiting: FairQueue) -> None:
+    def __init__(self, number: int, budget: int, page_size: int, residents: Residents, waiting: FairQueue) -> None:
         self._number = number
-        self._budget = self._left = capacity.max_num_batched_tokens
-        self._page_size = capacity.page_size
+        self._budget = self._left = budget
+        self._page_size = page_size
         self._residents = residents
         self._waiting = waiting
         self._promised_pages = 0

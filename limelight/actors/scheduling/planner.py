@@ -61,6 +61,8 @@ class Planner:
             constraint; None: do not.
         observer: told of every decision.
         step_costs: what forecasts are made from; whoever sees steps end tells it.
+        target_step_seconds: a step with decodes gets as many prompt tokens as can be expected to fit into this time,
+            and one page at least; None: as many as its budget has.
 
     Attributes:
         num_preemptions: sequences preempted so far.
@@ -78,6 +80,7 @@ class Planner:
         speculation: Speculation | None = None,
         observer: Observer | None = None,
         step_costs: StepCosts | None = None,
+        target_step_seconds: float | None = None,
     ) -> None:
         assert pipeline_depth in (1, 2), "finding what a failed step spoils relies on it"
         self._capacity = capacity
@@ -92,7 +95,9 @@ class Planner:
         self._num_added = 0
         self._num_planned = 0
         self._answer_lengths = AnswerLengths()
-        self._forecast = Forecast(capacity, step_costs or StepCosts(), self._answer_lengths)
+        self._step_costs = step_costs or StepCosts()
+        self._target_step_seconds = target_step_seconds
+        self._forecast = Forecast(capacity, self._step_costs, self._answer_lengths)
         self.num_preemptions = 0
         self.prefix_queries_tokens = 0
         self.prefix_hits_tokens = 0
@@ -157,7 +162,7 @@ class Planner:
             return None
         self._waiting.age(self._num_planned)
         number = self._num_planned
-        batch = Batch(number, self._capacity, self._residents, self._waiting)
+        batch = Batch(number, self._budget(), self._capacity.page_size, self._residents, self._waiting)
         batch.serve_running()
         batch.admit_waiting()
         batch.spend_rest()
@@ -319,6 +324,17 @@ class Planner:
         for sequence in live:
             assert sequence.num_pending_tokens == self._num_drawing(sequence), "pending tokens are miscounted"
             assert sequence.num_tokens + sequence.num_pending_tokens <= sequence.max_length, "planned beyond the end"
+
+    def _budget(self) -> int:
+        """Tokens of the next step, at most."""
+        budget = self._capacity.max_num_batched_tokens
+        if self._target_step_seconds is None:
+            return budget
+        num_decodes = sum([sequence.num_wanted_tokens == 1 for sequence in self._residents.running])
+        if not num_decodes:  # nobody waits for a next token
+            return budget
+        within = self._step_costs.prompt_tokens_within(self._target_step_seconds, num_decodes)
+        return budget if within is None else min(budget, num_decodes + max(within, self._capacity.page_size))
 
     def _next_rank(self, sequence: Sequence) -> Rank:
         return (1, sequence.priority, self._num_added)

@@ -148,6 +148,14 @@ class Overloaded(LimelightError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class ShareExceeded(Overloaded):
+    """The caller has as much as it may have; others are still served. Retrying later may succeed."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+    type = "rate_limit_error"
+
+
 class RequestCancelled(LimelightError):
     """Somebody ended the request before it had finished."""
 

@@ -273,6 +273,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         adapter: name of a loaded LoRA adapter to run with, or None for the model itself. Only requests with the same
             adapter share cached prefix pages.
         owner: name of the principal that asked, for accounting; never its key.
+        max_owner_requests: live requests that the owner may have, this one included; None: any number.
         reasoning: how the model marks its reasoning, which then becomes `Delta.reasoning` and not text; None leaves it
             in the text. A rendered prompt that ends inside a reasoning lets the output begin in it.
         pooling: read the prompt's hidden states and draw nothing; None: generate.
@@ -292,6 +293,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str | None = None
     adapter: str | None = None
     owner: str = "anonymous"
+    max_owner_requests: int | None = None
     reasoning: ReasoningFormat | None = None
     pooling: Pooling | None = None
     truncation: Truncation | None = None

@@ -49,10 +49,10 @@ class RunningParts:
         Raises:
             InvalidRequest: a value can never work with this model, or the id is in use.
             ModelNotFound: no adapter of this name is loaded.
-            Overloaded: too many live requests.
+            Overloaded: too many live requests; `ShareExceeded`: of this owner.
         """
         check_names(request)
-        self.live.check(request.request_id)
+        self.live.check(request)
         check_types(request)
         check_token_ids(request, self.model.capacity.vocab_size)
         check_readable(request, self.model.unreadable)

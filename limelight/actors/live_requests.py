@@ -2,12 +2,14 @@
 
 import asyncio
 import contextvars
+from collections import Counter
 from collections.abc import Callable
 
 from anyio.abc import TaskGroup
 
 from limelight.actors.request import RequestActor
-from limelight.errors import EngineFailed, InvalidRequest, LimelightError, Overloaded
+from limelight.errors import EngineFailed, InvalidRequest, LimelightError, Overloaded, ShareExceeded
+from limelight.generation import GenerationRequest
 from limelight.quoting import quoted
 
 
@@ -36,29 +38,40 @@ class LiveRequests:
         self._ended = ended
         self._seconds_until_free = seconds_until_free
         self._actors: dict[str, RequestActor] = {}
+        self._num_of_owner: Counter[str] = Counter()
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._actors)
 
-    def check(self, request_id: str) -> None:
-        """Whether a request with this id could be added now.
+    def check(self, request: GenerationRequest) -> None:
+        """Whether a request could be added now.
 
         Raises:
+            ShareExceeded: its owner has as many as it may have.
             Overloaded: the limit is reached.
             InvalidRequest: the id is in use.
         """
+        limit, has = request.max_owner_requests, self._num_of_owner[request.owner]
+        if limit is not None and has >= limit:
+            raise ShareExceeded(
+                f"{quoted(request.owner)} has {has} live requests and may have {limit}; try again when one has ended",
+                retry_after_seconds=self._seconds_until_free() or 1.0,
+            )
         if len(self._actors) >= self._limit:
             raise Overloaded(
                 f"{len(self._actors)} requests are live, the limit is {self._limit}; try again later",
                 retry_after_seconds=self._seconds_until_free() or 1.0,
             )
-        if request_id in self._actors:
-            raise InvalidRequest(f"request id {quoted(request_id)} is in use; choose another", param="request_id")
+        if request.request_id in self._actors:
+            raise InvalidRequest(
+                f"request id {quoted(request.request_id)} is in use; choose another", param="request_id"
+            )
 
     def add(self, actor: RequestActor) -> None:
         """Start `actor` and keep it until it ends; `check` comes first."""
         self._actors[actor.request.request_id] = actor
+        self._num_of_owner[actor.request.owner] += 1
         # An empty context: the task must not keep the caller's context variables (spans, sessions) alive.
         contextvars.Context().run(self._group.start_soon, self._run, actor)
 
@@ -90,5 +103,9 @@ class LiveRequests:
             self._died(failure)
         finally:
             del self._actors[actor.request.request_id]
+            owner = actor.request.owner
+            self._num_of_owner[owner] -= 1
+            if not self._num_of_owner[owner]:
+                del self._num_of_owner[owner]
             self._ended(actor)
             self._changed.set()

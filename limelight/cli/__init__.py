@@ -1,4 +1,4 @@
-"""The program `limelight`: serve, chat, generate, models, doctor, run-batch, bench.
+"""The program `limelight`: serve, chat, generate, models, doctor, keys, run-batch, bench.
 
 Every expected failure is one line on stderr and an exit code.
 
@@ -67,6 +67,10 @@ def main(arguments: Sequence[str] | None = None, loader: "ModelLoader | None" = 
 
 def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
     # Imported only now: `limelight --help` answers at once, and so does a name that is wrong.
+    if options.command == "keys":
+        from limelight.cli.keys import keys
+
+        return keys(options)
     drives_a_server = options.command == "bench" and options.benchmark == "serve"
     if loader is None and not drives_a_server and options.command != "doctor":  # which has an answer of its own
         from limelight.cli.names import check_names

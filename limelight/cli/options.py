@@ -11,6 +11,7 @@ from limelight import __version__
 from limelight.cli.batch_options import batch_command
 from limelight.cli.bench_options import bench_commands
 from limelight.cli.doctor_options import doctor_command
+from limelight.cli.keys_options import keys_command
 from limelight.cli.option_groups import (
     MODEL_HELP,
     adapter_options,
@@ -87,6 +88,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     _generate_command(commands)
     _models_command(commands)
     doctor_command(commands, _Help, _port)
+    keys_command(commands, _Help)
     batch_command(commands, _Help)
     bench_commands(commands, environment, _Help)
     return parser
@@ -116,7 +118,7 @@ class _Parser(argparse.ArgumentParser):
         """The parser that read the last of the commands: that of `serve`, or of `serve` below `bench`."""
         command = self._commands[options.command]
         below = command._commands if isinstance(command, _Parser) else {}  # noqa: SLF001 (our own class)
-        return below[options.benchmark] if below else command
+        return below[options.benchmark if options.command == "bench" else options.action] if below else command
 
     def add_subparsers(self, **settings: Any) -> Any:
         """As argparse; remembers them."""
@@ -179,6 +181,25 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         default=[environment["LIMELIGHT_ADMIN_KEY"]] if environment.get("LIMELIGHT_ADMIN_KEY") else [],
         help="a key that may also load and unload adapters while the server runs, which nobody may without, and end "
         "requests of others; repeat it for more. The environment variable LIMELIGHT_ADMIN_KEY sets one unseen",
+    )
+    access.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help="more keys, hashed, with scopes and limits, as `limelight keys` writes them; read anew when it changes",
+    )
+    access.add_argument(
+        "--private-caches",
+        action="store_true",
+        help="keys share cached prefixes with themselves alone, so that times tell nobody what others have asked",
+    )
+    access.add_argument(
+        "--metrics-port",
+        type=_port,
+        metavar="PORT",
+        help="serve /metrics on a port of its own, too, where it needs no key",
+    )
+    access.add_argument(
+        "--metrics-host", default="127.0.0.1", metavar="HOST", help="address of that port; 0.0.0.0 for all"
     )
     access.add_argument(
         "--lora-folder",

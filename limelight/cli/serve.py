@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from limelight.cli.event_loop import run
-from limelight.cli.listening import bind, unavailable
+from limelight.cli.listening import PortUnavailable, bind, unavailable
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.log_format import configure_logging
 from limelight.cli.settings import allowed_hosts, api_keys, engine_config, is_loopback
@@ -52,9 +52,25 @@ def serve(options: argparse.Namespace, loader: ModelLoader | None) -> int:
     configure_logging(options.log_level, options.log_format)
     tell = say if options.log_format == "text" else _log
     with contextlib.closing(bind(options.host, options.port)) as listener:
-        if not is_loopback(options.host) and not settings.api_keys:
+        if not (is_loopback(options.host) or settings.api_keys or settings.key_file):
             tell(f"warning: other machines can reach {options.host}, and without --api-key anybody may use the model")
-        return run(_observed(config, loader, settings, listener, options, exports, tell))
+        with contextlib.ExitStack() as stack:
+            listeners = [listener]
+            if options.metrics_port is not None:
+                listeners.append(stack.enter_context(contextlib.closing(_bind_for_metrics(options))))
+            return run(_observed(config, loader, settings, listeners, options, exports, tell))
+
+
+def _bind_for_metrics(options: argparse.Namespace) -> socket.socket:
+    """The socket of `--metrics-port`.
+
+    Raises:
+        PortUnavailable: names the option.
+    """
+    try:
+        return bind(options.metrics_host, options.metrics_port)
+    except PortUnavailable as error:
+        raise PortUnavailable(f"--metrics-host, --metrics-port: {error.message}") from None
 
 
 def http_settings(options: argparse.Namespace) -> HttpSettings:
@@ -66,6 +82,8 @@ def http_settings(options: argparse.Namespace) -> HttpSettings:
     return HttpSettings(
         api_keys=api_keys(options.api_key),
         admin_keys=api_keys(options.admin_key, "--admin-key"),
+        key_file=options.key_file,
+        private_caches=options.private_caches,
         adapter_folders=tuple(str(Path(folder).absolute()) for folder in options.lora_folder),
         allowed_hosts=allowed_hosts(options.host, options.allowed_host),
         cors_origins=tuple(options.cors_origin),
@@ -89,7 +107,7 @@ async def _observed(
     config: EngineConfig,
     loader: ModelLoader | None,
     settings: HttpSettings,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     options: argparse.Namespace,
     exports: ExportSettings | None,
     tell: Tell,
@@ -99,14 +117,14 @@ async def _observed(
     for line in export_warnings(options.otlp_endpoint, trace_content=content, settings=exports):
         tell(line)
     async with exporting(exports, tell) as exporter:
-        return await _serve(config, loader, settings, listener, options, exporter, tell)
+        return await _serve(config, loader, settings, listeners, options, exporter, tell)
 
 
 async def _serve(
     config: EngineConfig,
     loader: ModelLoader | None,
     settings: HttpSettings,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     options: argparse.Namespace,
     exporter: "Exporting | None",
     tell: Tell,
@@ -117,7 +135,7 @@ async def _serve(
     def report(stage: str, fraction: float | None) -> None:
         nonlocal made
         # Not earlier: until its first report the loader imports, and two threads that import are no faster than one.
-        made = made or beside.submit(_make_server, engine, settings, listener, options, tell)
+        made = made or beside.submit(_make_server, engine, settings, listeners, options, tell)
         progress(stage, fraction)
 
     engine = observed_engine(config, loader, report, exporter)
@@ -134,10 +152,11 @@ async def _serve(
         if values := ", ".join(f"{name} {value}" for name, value in recommended.items() if value is not None):
             tell(f"sampling     {values} where a request says nothing")
         try:
-            listener.listen(BACKLOG)
+            for listener in listeners:
+                listener.listen(BACKLOG)
         except OSError as error:  # somebody else was quicker, while we loaded
             raise unavailable(options.host, options.port, error) from None
-        server = made.result() if made else _make_server(engine, settings, listener, options, tell)
+        server = made.result() if made else _make_server(engine, settings, listeners, options, tell)
         try:
             await server.run()
         finally:
@@ -149,11 +168,11 @@ async def _serve(
 
 
 def _make_server(
-    engine: Engine, settings: HttpSettings, listener: socket.socket, options: argparse.Namespace, tell: Tell
+    engine: Engine, settings: HttpSettings, listeners: list[socket.socket], options: argparse.Namespace, tell: Tell
 ) -> "Server":
     from limelight.cli.server import Server  # imports the web framework, which takes a third of a second
 
-    return Server(engine, settings, listener, options, tell)
+    return Server(engine, settings, listeners[0], options, tell, *listeners[1:])
 
 
 def _log(line: str) -> None:

@@ -11,7 +11,7 @@ import uvicorn
 
 from limelight.cli.terminal import handled_signals, say
 from limelight.engine import Engine
-from limelight.http.app import create_app
+from limelight.http.app import create_app, create_metrics_app
 from limelight.http.settings import HttpSettings
 
 LAST_FRAMES_SECONDS = 1
@@ -23,6 +23,7 @@ class Server(uvicorn.Server):
 
     Args:
         tell: where lines for people go.
+        metrics_listener: another bound socket, for the metrics alone.
 
     Attributes:
         aborted: whether it was told to end at once.
@@ -35,6 +36,7 @@ class Server(uvicorn.Server):
         listener: socket.socket,
         options: argparse.Namespace,
         tell: Callable[[str], None] = say,
+        metrics_listener: socket.socket | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -56,8 +58,9 @@ class Server(uvicorn.Server):
         self._engine = engine
         self._tell = tell
         self._listener = listener
+        self._metrics = None if metrics_listener is None else _MetricsServer(engine, metrics_listener)
         self._drain_seconds: int = options.drain_timeout
-        self._url = _url(options.host, listener, options.ssl_certfile is not None, settings.root_path)
+        self._url = _url(options.host, self._listener, options.ssl_certfile is not None, settings.root_path)
 
     async def run(self) -> None:  # type: ignore[override]
         """Serves until it is told to end, or the engine fails."""
@@ -66,7 +69,11 @@ class Server(uvicorn.Server):
             async with anyio.create_task_group() as group:
                 group.start_soon(self._drain, first)
                 group.start_soon(self._abort, second, group.cancel_scope)
+                if self._metrics is not None:
+                    group.start_soon(self._metrics.serve_until_told)
                 await self._serve(sockets=[self._listener])
+                if self._metrics is not None:
+                    await self._metrics.end()
                 group.cancel_scope.cancel()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -94,6 +101,39 @@ class Server(uvicorn.Server):
         self.aborted = True
         self._tell("stopping at once")
         scope.cancel()
+
+
+class _MetricsServer(uvicorn.Server):
+    """`/metrics` alone, without a key, on a port of its own."""
+
+    def __init__(self, engine: Engine, listener: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                create_metrics_app(engine),
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                http=_http_protocol(),
+                ws="none",
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._listener = listener
+        self._ended = anyio.Event()
+
+    async def serve_until_told(self) -> None:
+        """Serve until `end`."""
+        try:
+            await self._serve(sockets=[self._listener])
+        finally:
+            self._ended.set()
+
+    async def end(self) -> None:
+        """Serve no longer."""
+        self.should_exit = True
+        await self._ended.wait()
 
 
 def _http_protocol() -> "type[asyncio.Protocol] | Literal['h11']":

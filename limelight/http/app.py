@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 from litestar import Litestar, Router
 from litestar.config.cors import CORSConfig
@@ -12,7 +13,7 @@ from limelight.engine import Engine
 from limelight.errors import NotOnAsyncio
 from limelight.http.adapters import adapter_routes
 from limelight.http.anthropic.routes import message_routes
-from limelight.http.auth import Authenticator, Gate
+from limelight.http.auth import NEEDS_OBSERVE, PUBLIC, Authenticator, Gate
 from limelight.http.capabilities import capabilities_route
 from limelight.http.chat import chat_route
 from limelight.http.completions import completions_route
@@ -20,6 +21,7 @@ from limelight.http.embeddings import embeddings_route
 from limelight.http.errors import exception_handlers
 from limelight.http.exchange import ExchangeRecorder
 from limelight.http.health import health_routes
+from limelight.http.keys.key_ring import KeyRing
 from limelight.http.live.routes import live_routes
 from limelight.http.metrics import metrics_route
 from limelight.http.model_list import model_routes
@@ -54,7 +56,7 @@ def create_app(
     app = Litestar(
         route_handlers=_routers(Serving(engine, settings)),
         lifespan=[_running(engine) if owned else _started_by_its_owner],
-        middleware=[Gate(Authenticator(settings.api_keys, settings.admin_keys), settings.allowed_hosts)],
+        middleware=[Gate(_authenticator(settings), settings.allowed_hosts)],
         exception_handlers=exception_handlers(),
         before_send=[add_request_id],
         cors_config=_cors(settings.cors_origins),
@@ -67,6 +69,17 @@ def create_app(
     # Outermost, where there is no hook for it: middleware of the application does not see what no route answers.
     app.asgi_handler = ExchangeRecorder(app.asgi_handler, engine.telemetry, settings.cors_origins)
     return app
+
+
+def create_metrics_app(engine: Engine) -> Litestar:
+    """`/metrics` of an engine and nothing else, without keys: for a port that only a scraper can reach."""
+    return Litestar(
+        route_handlers=[metrics_route(engine, PUBLIC)],
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+        pdb_on_exception=False,
+    )
 
 
 def _routers(serving: Serving) -> list[Router]:
@@ -92,13 +105,18 @@ def _routers(serving: Serving) -> list[Router]:
                 *adapter_routes(serving),
                 *live_routes(serving),
                 *health_routes(serving),
-                metrics_route(serving),
+                metrics_route(serving.engine, NEEDS_OBSERVE),
                 *documentation_routes(),
                 *page_routes(),
             ],
         )
         for path in paths
     ]
+
+
+def _authenticator(settings: HttpSettings) -> Authenticator:
+    key_ring = None if settings.key_file is None else KeyRing(Path(settings.key_file))
+    return Authenticator(settings.api_keys, settings.admin_keys, key_ring)
 
 
 def _running(engine: Engine) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:

@@ -5,16 +5,16 @@ import hmac
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from litestar.enums import ScopeType
 from litestar.middleware import ASGIMiddleware
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from limelight.errors import Forbidden, LimelightError, Unauthorized
+from limelight.http.keys.key_ring import KeyRing
+from limelight.http.keys.principal import ADMIN, ANONYMOUS, INFER, OBSERVE, STRANGER, Principal
 from limelight.http.unread_body import discard_body
 from limelight.quoting import quoted
 
-INFER, OBSERVE, ADMIN = "infer", "observe", "admin"
 PUBLIC = {"public": True}
 """`opt` of a route that answers without a key."""
 NEEDS_OBSERVE = {"scope": OBSERVE}
@@ -23,27 +23,23 @@ NEEDS_ADMIN = {"scope": ADMIN}
 """`opt` of a route that changes what is served."""
 
 
-class Principal(msgspec.Struct, frozen=True):
-    """Who asks: the name given to a key, and what the key may do. Never the key itself."""
-
-    name: str
-    scopes: frozenset[str]
-
-
-ANONYMOUS = Principal("anonymous", frozenset({INFER, OBSERVE}))
-
-
 class Authenticator:
     """Turns headers into a `Principal`. Holds hashes of the keys, not the keys.
 
     Args:
         api_keys: name -> key of those who may use the models.
         admin_keys: the same of those who may also change what is served.
+        key_ring: more of them, from a file. With it nobody is let in without a key, even if the file has none.
     """
 
-    def __init__(self, api_keys: Mapping[str, str], admin_keys: Mapping[str, str] | None = None) -> None:
-        self._open = not api_keys
-        self._has_admins = bool(admin_keys)
+    def __init__(
+        self,
+        api_keys: Mapping[str, str],
+        admin_keys: Mapping[str, str] | None = None,
+        key_ring: KeyRing | None = None,
+    ) -> None:
+        self._open = not api_keys and key_ring is None
+        self._key_ring = key_ring
         users = [(key, Principal(name, frozenset({INFER, OBSERVE}))) for name, key in api_keys.items()]
         admins = [
             (key, Principal(name, frozenset({INFER, OBSERVE, ADMIN}))) for name, key in (admin_keys or {}).items()
@@ -65,12 +61,19 @@ class Authenticator:
                 return ANONYMOUS
             raise Unauthorized("This server needs an API key: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'")
         digest = _digest(given)
-        found = [principal for known, principal in self._principals if hmac.compare_digest(known, digest)]
+        found = [principal for known, principal in self._known() if hmac.compare_digest(known, digest)]
         if not found:
             if self._open:
                 return ANONYMOUS
             raise Unauthorized("The API key is not one of this server's")
         return found[0]
+
+    def principal_or_stranger(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """The same for routes that answer everybody, and some in more detail."""
+        try:
+            return self.principal(headers)
+        except Unauthorized:
+            return STRANGER
 
     def check_scope(self, principal: Principal, scope: str) -> None:
         """Whether `principal` may use routes that need `scope`.
@@ -80,16 +83,26 @@ class Authenticator:
         """
         if scope in principal.scopes:
             return
-        if not self._has_admins:
+        if not any(scope in known.scopes for _, known in self._known()):
             raise Forbidden(
-                "This route needs an admin key and this server has none: start it with --admin-key, with "
-                "LIMELIGHT_ADMIN_KEY set, or with HttpSettings(admin_keys=...)"
+                f"This route needs {_A_KEY[scope]} and this server has none: start it with "
+                f"{'--admin-key, with LIMELIGHT_ADMIN_KEY set, or ' if scope == ADMIN else ''}with --key-file; in "
+                f"Python, HttpSettings({'admin_keys=... or ' if scope == ADMIN else ''}key_file=...)"
             )
-        raise Forbidden("This route needs an admin key; send 'Authorization: Bearer KEY' with one of this server's")
+        raise Forbidden(f"This route needs {_A_KEY[scope]}; send 'Authorization: Bearer KEY' with one of this server's")
+
+    def _known(self) -> tuple[tuple[bytes, Principal], ...]:
+        return self._principals + (() if self._key_ring is None else self._key_ring.principals())
+
+
+_A_KEY = {INFER: "a key with the scope infer", OBSERVE: "a key with the scope observe", ADMIN: "an admin key"}
 
 
 class Gate(ASGIMiddleware):
-    """Stands before every route: first the `Host` header, then the key. Routes marked `PUBLIC` need no key."""
+    """Stands before every route: first the `Host` header, then the key.
+
+    A route that says nothing needs the scope `infer`; those marked `PUBLIC` need no key.
+    """
 
     scopes = (ScopeType.HTTP,)
 
@@ -109,9 +122,11 @@ class Gate(ASGIMiddleware):
         try:
             self._check_host(headers.get(b"host", b""))
             route = scope["route_handler"].opt
-            asker["user"] = ANONYMOUS if route.get("public") else self._authenticator.principal(headers)
-            if "scope" in route:
-                self._authenticator.check_scope(asker["user"], route["scope"])
+            if route.get("public"):
+                asker["user"] = self._authenticator.principal_or_stranger(headers)
+            else:
+                asker["user"] = self._authenticator.principal(headers)
+                self._authenticator.check_scope(asker["user"], route.get("scope", INFER))
         except LimelightError:
             await discard_body(scope, receive)
             raise

@@ -36,7 +36,7 @@ def embeddings_route(serving: Serving) -> HTTPRouteHandler:
         check_labels(asked.cache_salt, asked.request_id)
         if asked.request_id is not None:
             adopt_request_id(request.scope, asked.request_id)
-        serving.check_model(asked.model)
+        serving.check_model(asked.model, request)
         engine = serving.engine
         settings = engine.embedding_settings
         settings.check(asked.dimensions)

@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext
 
 from limelight.errors import LimelightError, RequestCancelled, RequestExpired
-from limelight.http.auth import Principal
+from limelight.http.keys.principal import Principal
 from limelight.http.request_id import request_id
 from limelight.http.server_span import ServerSpan, method_of, route_of
 from limelight.http.server_timing import timing_headers

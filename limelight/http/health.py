@@ -1,13 +1,16 @@
 """Is it alive, is it ready, which version is it: answers for people, load balancers and orchestrators."""
 
+from typing import Any
+
 import msgspec
-from litestar import Response, get, route
+from litestar import Request, Response, get, route
 from litestar.handlers import HTTPRouteHandler
 
 from limelight import __version__
 from limelight.engine import EngineState
 from limelight.http.auth import PUBLIC
 from limelight.http.exchange import UNTRACED
+from limelight.http.keys.principal import OBSERVE
 from limelight.http.serving import Serving
 
 PROBE = PUBLIC | UNTRACED
@@ -22,7 +25,7 @@ _REASONS = {
 
 
 class Health(msgspec.Struct, frozen=True):
-    """State of the engine and, unless it is ready, what that means."""
+    """State of the engine and, for those who may observe, what that means unless it is ready."""
 
     status: str
     reason: str | None
@@ -54,19 +57,19 @@ def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
         return Health("alive", None)
 
     @get("/health", opt=PROBE)
-    async def health() -> Response[Health]:
+    async def health(request: Request[Any, Any, Any]) -> Response[Health]:
         """The engine is healthy, draining included."""
-        return _answer(serving, EngineState.READY, EngineState.DRAINING)
+        return _answer(serving, request, EngineState.READY, EngineState.DRAINING)
 
     @get("/readyz", opt=PROBE)
-    async def readyz() -> Response[Health]:
+    async def readyz(request: Request[Any, Any, Any]) -> Response[Health]:
         """New requests are taken."""
-        return _answer(serving, EngineState.READY)
+        return _answer(serving, request, EngineState.READY)
 
     @route("/ping", http_method=["GET", "POST"], status_code=200, opt=PROBE)
-    async def ping() -> Response[Health]:
+    async def ping(request: Request[Any, Any, Any]) -> Response[Health]:
         """The same as `/health`."""
-        return _answer(serving, EngineState.READY, EngineState.DRAINING)
+        return _answer(serving, request, EngineState.READY, EngineState.DRAINING)
 
     @get("/load", opt=UNTRACED)
     async def load() -> Load:
@@ -86,6 +89,7 @@ def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
     return [livez, health, readyz, ping, load, version]
 
 
-def _answer(serving: Serving, *good: EngineState) -> Response[Health]:
+def _answer(serving: Serving, request: Request[Any, Any, Any], *good: EngineState) -> Response[Health]:
     state = serving.engine.state
-    return Response(Health(state.value, _REASONS[state]), status_code=200 if state in good else 503)
+    reason = _REASONS[state] if OBSERVE in request.scope["user"].scopes else None
+    return Response(Health(state.value, reason), status_code=200 if state in good else 503)

@@ -1,7 +1,7 @@
 """`GET /metrics`: what Prometheus scrapes, in its text format or in OpenMetrics, which has exemplars."""
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import anyio.lowlevel
@@ -11,9 +11,8 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
 
-from limelight.http.auth import OBSERVE
+from limelight.engine import Engine
 from limelight.http.exchange import UNTRACED
-from limelight.http.serving import Serving
 
 OPENMETRICS = "application/openmetrics-text"
 VLLM_PREFIX = "vllm:"
@@ -21,17 +20,20 @@ _END = b"# EOF\n"
 _FAST = 1  # of gzip's levels: text like this shrinks to a tenth at any of them
 
 
-def metrics_route(serving: Serving) -> HTTPRouteHandler:
-    """The route; it shows what the engine's registry has, the host's own metrics included if the host gave it one."""
+def metrics_route(engine: Engine, access: Mapping[str, Any]) -> HTTPRouteHandler:
+    """The route, for those whom `access` lets in.
 
-    @get("/metrics", opt={"scope": OBSERVE, **UNTRACED})
+    It shows what the engine's registry has, the host's own metrics included if the host gave it one.
+    """
+
+    @get("/metrics", opt={**access, **UNTRACED})
     async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
         """Prometheus metrics."""
         accepted = request.headers.get("accept", "")
-        if serving.engine.config.vllm_metrics:
+        if engine.config.vllm_metrics:
             accepted = _prefer_text(accepted)
         encode, content_type = _encoder(accepted)
-        body = await _encoded(serving.engine.metrics_registry, encode, openmetrics=content_type.startswith(OPENMETRICS))
+        body = await _encoded(engine.metrics_registry, encode, openmetrics=content_type.startswith(OPENMETRICS))
         headers = {"content-type": content_type, "cache-control": "no-store", "vary": "accept, accept-encoding"}
         if gzip_accepted(request.headers.get("accept-encoding", "")):
             body = gzip.compress(body, _FAST)

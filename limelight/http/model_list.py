@@ -34,12 +34,12 @@ def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
     """Both routes; an id may hold slashes (`org/name`)."""
 
     @get("/v1/models")
-    async def list_models() -> ModelList:
-        return ModelList(data=_models(serving))
+    async def list_models(request: Request[Any, Any, Any]) -> ModelList:
+        return ModelList(data=_models(serving, request))
 
     @get("/v1/models/{model_id:path}")
     async def get_model(request: Request[Any, Any, Any]) -> ModelObject:
-        models = _models(serving)
+        models = _models(serving, request)
         asked = str(request.path_params["model_id"]).removeprefix("/")
         for model in models:
             if asked == model.id.strip("/"):
@@ -50,9 +50,12 @@ def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
     return [list_models, get_model]
 
 
-def _models(serving: Serving) -> list[ModelObject]:
-    """The model first. An adapter's `root` is its name: where its files lie is nobody's business."""
-    base = serving.engine.model_name
+def _models(serving: Serving, request: Request[Any, Any, Any]) -> list[ModelObject]:
+    """Those that the key may use, the model first.
+
+    An adapter's `root` is its name: where its files lie is nobody's business.
+    """
+    base, may_use = serving.engine.model_name, request.scope["user"].may_use
     try:
         max_model_len = serving.engine.model.capacity.max_model_len
         names = [adapter.name for adapter in serving.engine.adapters]
@@ -67,4 +70,5 @@ def _models(serving: Serving) -> list[ModelObject]:
             max_model_len=max_model_len,
         )
         for name in (base, *names)
+        if may_use(name)
     ]

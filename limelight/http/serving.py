@@ -20,6 +20,7 @@ from limelight.errors import ModelNotFound, UnsupportedField
 from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams, Truncation
 from limelight.http.deadlines import deadlines
 from limelight.http.exchange import exchange_of
+from limelight.http.keys.principal import Principal
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
 from limelight.http.recordings import Recordings
@@ -72,13 +73,16 @@ class Serving:
         check_shared(fields)
         if fields.request_id is not None:
             adopt_request_id(request.scope, fields.request_id)
-        self.check_model(fields.model)
+        self.check_model(fields.model, request)
         return fields, self.report_ignored(ignored)
 
-    def check_model(self, model: str) -> None:
-        """Raises ModelNotFound if neither the model nor an adapter has this name."""
+    def check_model(self, model: str, request: Request[Any, Any, Any]) -> None:
+        """Raises ModelNotFound if neither the model nor an adapter has this name, or the key may not use it."""
+        principal: Principal = request.scope["user"]
+        principal.check_model(model)
         if model != self.engine.model_name and model not in self._adapter_names():
-            names = ", ".join(repr(name) for name in (self.engine.model_name, *self._adapter_names()))
+            all_names = (self.engine.model_name, *self._adapter_names())
+            names = ", ".join(repr(name) for name in all_names if principal.may_use(name))
             raise ModelNotFound(
                 f"The model {quoted(model)} is not served here; this server has "
                 f"{shorten(names, 300)} (GET /v1/models lists them)",
@@ -132,14 +136,17 @@ class Serving:
         Raises:
             InvalidRequest: a header has an impossible value.
         """
+        principal: Principal = request.scope["user"]
+        principal.check_priority(priority or 0)
         return GenerationRequest(
             request_id=answer_id,
             prompt=prompt,
             sampling=sampling,
             priority=priority or 0,
-            cache_salt=cache_salt,
+            cache_salt=principal.cache_salt(cache_salt, private=self.settings.private_caches),
             adapter=None if model == self.engine.model_name else model,
-            owner=request.scope["user"].name,
+            owner=principal.name,
+            max_owner_requests=principal.max_num_requests,
             reasoning=reasoning,
             truncation=truncation,
             return_token_offsets=bool(return_token_offsets),

@@ -28,6 +28,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         api_keys: principal name -> key. Empty: everybody is `anonymous` and may use everything.
         admin_keys: the same for those who may also load and unload adapters. Empty: nobody may.
+        key_file: path of a file with more keys, hashed, with scopes and limits (`limelight keys`); it is read anew when
+            it changes.
+        private_caches: principals share cached prefixes with themselves alone, so that nobody can find out by the time
+            to the first token what another one has asked.
         adapter_folders: folders below which an admin may name adapters by path. Hub ids need none.
         allowed_hosts: host names (without port) that a `Host` header may name; None allows any. A server bound to
             loopback lists the loopback names, so that a web page cannot reach it through a rebound DNS name.
@@ -59,6 +63,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     api_keys: Mapping[str, str] = {}
     admin_keys: Mapping[str, str] = {}
+    key_file: str | None = None
+    private_caches: bool = False
     adapter_folders: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] | None = None
     cors_origins: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ def token_routes(serving: Serving) -> list[HTTPRouteHandler]:
         """Token ids of a text or of a conversation."""
         body, ignored = await serving.decode(request, TOKENIZE_DECODER)
         if body.model is not None:
-            serving.check_model(body.model)
+            serving.check_model(body.model, request)
         serving.check_template(body.chat_template)
         engine = serving.engine
         given = await serving.work(request, partial(tokenized_prompt, body))
@@ -44,7 +44,7 @@ def token_routes(serving: Serving) -> list[HTTPRouteHandler]:
         """The text of token ids."""
         body, ignored = await serving.decode(request, DETOKENIZE_DECODER)
         if body.model is not None:
-            serving.check_model(body.model)
+            serving.check_model(body.model, request)
         text = await serving.engine.detokenize(body.tokens)
         return Response(Detokenized(text), headers=serving.report_ignored(ignored))
 

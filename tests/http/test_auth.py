@@ -4,7 +4,8 @@ import pytest
 
 from limelight.errors import ConfigError, Unauthorized
 from limelight.http import HttpSettings, create_app
-from limelight.http.auth import ANONYMOUS, Authenticator, host_name
+from limelight.http.auth import Authenticator, host_name
+from limelight.http.keys.principal import ANONYMOUS
 from limelight.testing import scripted_engine
 from tests.http.wire import CHAT, chat_body, error_of
 

@@ -196,7 +196,8 @@ async def test_a_full_server_says_when_a_place_may_be_free():
         body = completion_body(max_tokens=100)
         assert (await client.post(COMPLETIONS, json=body)).status_code == 200
         async with client.stream("POST", COMPLETIONS, json=body | {"stream": True}) as running:
-            await anext(running.aiter_raw())
+            chunks = running.aiter_raw()  # kept: the connection ends with it
+            await anext(chunks)
             refusal = await client.post(COMPLETIONS, json=body)
             error_of(refusal, 503)
             milliseconds = int(refusal.headers["retry-after-ms"])

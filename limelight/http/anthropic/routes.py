@@ -31,7 +31,7 @@ def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
     @post("/v1/messages", status_code=200, opt=ANTHROPIC_ERRORS | GENERATES, before_request=resume(serving))
     async def messages(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = await serving.decode(request, MESSAGES_DECODER)
-        serving.check_model(body.model)
+        serving.check_model(body.model, request)
         headers = serving.report_ignored(ignored)
         engine = serving.engine
         message_id = f"msg_{secrets.token_hex(12)}"
@@ -57,7 +57,7 @@ def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
     @post("/v1/messages/count_tokens", status_code=200, opt=ANTHROPIC_ERRORS)
     async def count_tokens(request: Request[Any, Any, Any]) -> Response[TokenCount]:
         body, ignored = await serving.decode(request, COUNT_TOKENS_DECODER)
-        serving.check_model(body.model)
+        serving.check_model(body.model, request)
         engine = serving.engine
         asked = await serving.work(request, partial(conversation, body))
         prepared = prepare(engine, asked, engine.default_sampling)

@@ -12,8 +12,9 @@ from litestar.types import ASGIApp
 from limelight.config import MAX_RECENT_REQUESTS
 from limelight.engine import Engine
 from limelight.errors import InvalidRequest, RequestCancelled, RequestNotFound
-from limelight.http.auth import ADMIN, NEEDS_OBSERVE, Principal
+from limelight.http.auth import NEEDS_OBSERVE
 from limelight.http.exchange import UNTRACED
+from limelight.http.keys.principal import ADMIN, Principal
 from limelight.http.live.feed import FeedAnswer, LiveFeed, views_of
 from limelight.http.live.objects import (
     RequestDetail,

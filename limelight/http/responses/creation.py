@@ -84,7 +84,7 @@ async def _read(serving: Serving, request: Request[Any, Any, Any]) -> tuple[Resp
     check_labels(body.cache_salt, body.request_id)
     if body.request_id is not None:
         adopt_request_id(request.scope, body.request_id)
-    serving.check_model(body.model)
+    serving.check_model(body.model, request)
     return body, serving.report_ignored(ignored)
 
 

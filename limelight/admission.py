@@ -75,6 +75,8 @@ def check_types(request: GenerationRequest) -> None:
         raise InvalidRequest(f"priority is {quoted(request.priority)}; it must be an integer", param="priority")
     if not isinstance(request.adapter, str | None):
         raise InvalidRequest(f"adapter is {quoted(request.adapter)}; it must be a string", param="adapter")
+    if not (isinstance(request.weight, int | float) and 0 < request.weight < math.inf):
+        raise InvalidRequest(f"weight is {quoted(request.weight)}; it must be a number above 0", param="weight")
     for field in () if request.deadlines is None else request.deadlines.__struct_fields__:
         limit = getattr(request.deadlines, field)
         if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):

@@ -274,6 +274,9 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
             adapter share cached prefix pages.
         owner: name of the principal that asked, for accounting; never its key.
         max_owner_requests: live requests that the owner may have, this one included; None: any number.
+        share: whose turn it takes when requests of equal priority compete: the name of a user or team, say; None: the
+            owner's.
+        weight: of that share; one of weight 3 gets three times what one of weight 1 gets, while both want more.
         reasoning: how the model marks its reasoning, which then becomes `Delta.reasoning` and not text; None leaves it
             in the text. A rendered prompt that ends inside a reasoning lets the output begin in it.
         pooling: read the prompt's hidden states and draw nothing; None: generate.
@@ -294,6 +297,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str | None = None
     owner: str = "anonymous"
     max_owner_requests: int | None = None
+    share: str | None = None
+    weight: float = 1.0
     reasoning: ReasoningFormat | None = None
     pooling: Pooling | None = None
     truncation: Truncation | None = None

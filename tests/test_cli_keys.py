@@ -14,13 +14,15 @@ def test_keys_are_made_listed_and_removed(tmp_path, capsys):
     key = capsys.readouterr().out.strip()
     [entry] = read_keys(tmp_path / "keys.json").keys
     assert (entry.name, entry.sha256, entry.scopes) == ("team-a", digest_of(key), ("infer",))
-    options = "--scope observe --scope admin --model m --max-num-requests 4 --best-priority -2 --private-cache"
+    options = (
+        "--scope observe --scope admin --model m --max-num-requests 4 --best-priority -2 --weight 2.5 --private-cache"
+    )
     assert main(["keys", "add", file, "ops", *options.split()]) == 0
     assert key not in capsys.readouterr().out
     assert main(["keys", "list", file]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "team-a: infer",
-        "ops: observe, admin; at most 4; best priority -2; models m; private cache",
+        "ops: observe, admin; at most 4; best priority -2; models m; weight 2.5; private cache",
     ]
     assert main(["keys", "remove", file, "team-a"]) == 0
     assert [entry.name for entry in read_keys(tmp_path / "keys.json").keys] == ["ops"]
@@ -33,6 +35,7 @@ def test_keys_are_made_listed_and_removed(tmp_path, capsys):
         (["remove", "keys.json", "nobody"], "no key named 'nobody'; it has ada"),
         (["add", "keys.json", "ada"], "has a key named 'ada'"),
         (["add", "keys.json", "bob", "--max-num-requests", "0"], "at least 1"),
+        (["add", "keys.json", "bob", "--weight", "0"], "above 0"),
         (["add", "keys.json", ""], "1 to"),
     ],
 )

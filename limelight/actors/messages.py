@@ -89,6 +89,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         constraints: what the output may be, beyond the sampling; each choice follows them for itself.
         timeline: the scheduler writes down what happens to its choices.
         pooling: read hidden states of the prompt instead of drawing tokens.
+        share, weight: whose turn it takes; see `scheduling/shares.py`.
         deadlines: refused at once if they cannot be kept by far.
     """
 
@@ -100,6 +101,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str | None
     adapter: int | None
     owner: str
+    share: str
+    weight: float
     timeline: RequestTimeline
     reply_to: "Sender[ToRequest]"
     pooling: Pooling | None = None

@@ -257,6 +257,8 @@ class RequestActor:
                 cache_salt=request.cache_salt,
                 adapter=self.adapter,
                 owner=request.owner,
+                share=request.owner if request.share is None else request.share,
+                weight=request.weight,
                 timeline=self.timeline,
                 reply_to=self._inbox.sender,
                 pooling=request.pooling,

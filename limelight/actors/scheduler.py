@@ -184,6 +184,8 @@ def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
         cache_salt=submit.cache_salt,
         adapter=submit.adapter,
         owner=submit.owner,
+        share=submit.share,
+        weight=submit.weight,
         reply_to=submit.reply_to,
         readout=_readout(submit, index),
         reads_cache=not sampling.skip_reading_prefix_cache,

@@ -4,7 +4,16 @@ import argparse
 from pathlib import Path
 
 from limelight.errors import ConfigError
-from limelight.http.keys.key_file import KeyEntry, KeyFile, check_entries, digest_of, new_key, read_keys, write_keys
+from limelight.http.keys.key_file import (
+    MAX_WEIGHT,
+    KeyEntry,
+    KeyFile,
+    check_entries,
+    digest_of,
+    new_key,
+    read_keys,
+    write_keys,
+)
 
 
 def keys(options: argparse.Namespace) -> int:
@@ -35,8 +44,11 @@ def _add(path: Path, options: argparse.Namespace) -> None:
         models=None if options.model is None else tuple(options.model),
         max_num_requests=options.max_num_requests,
         best_priority=options.best_priority,
+        weight=options.weight,
         private_cache=options.private_cache,
     )
+    if not 0 < entry.weight <= MAX_WEIGHT:
+        raise ConfigError(f"--weight is {entry.weight}; it must be above 0 and at most {MAX_WEIGHT}")
     if entry.max_num_requests is not None and entry.max_num_requests < 1:
         raise ConfigError(f"--max-num-requests is {entry.max_num_requests}; it must be at least 1")
     changed = KeyFile(keys=(*known.keys, entry))
@@ -59,5 +71,6 @@ def _list(known: KeyFile) -> None:
         limits = {"at most": entry.max_num_requests, "best priority": entry.best_priority}
         shown = [f"{name} {limit}" for name, limit in limits.items() if limit is not None]
         shown += [f"models {', '.join(entry.models)}"] if entry.models is not None else []
+        shown += [f"weight {entry.weight:g}"] if entry.weight != 1 else []
         shown += ["private cache"] if entry.private_cache else []
         print(f"{entry.name}: {', '.join(entry.scopes)}{'; ' if shown else ''}{'; '.join(shown)}")

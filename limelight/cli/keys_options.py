@@ -41,6 +41,7 @@ def keys_command(commands: Any, formatter: type[argparse.HelpFormatter]) -> None
     add.add_argument("--model", action="append", metavar="MODEL", help="a model or adapter it may use. Default: all")
     add.add_argument("--max-num-requests", type=int, metavar="N", help="its live requests; one more is a 429")
     add.add_argument("--best-priority", type=int, metavar="N", help="lowest priority value it may ask for")
+    add.add_argument("--weight", type=float, default=1.0, metavar="W", help="of its share where keys compete")
     add.add_argument("--private-cache", action="store_true", help="share cached prefixes with nobody else's requests")
     _action(actions, "list", "what is in the file", formatter)
     remove = _action(actions, "remove", "let a key in no longer", formatter)

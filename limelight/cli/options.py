@@ -193,6 +193,11 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         help="keys share cached prefixes with themselves alone, so that times tell nobody what others have asked",
     )
     access.add_argument(
+        "--share-header",
+        metavar="NAME",
+        help="request header that says for whom a gateway asks: each value gets its fair share, as a key does",
+    )
+    access.add_argument(
         "--metrics-port",
         type=_port,
         metavar="PORT",

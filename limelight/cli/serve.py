@@ -84,6 +84,7 @@ def http_settings(options: argparse.Namespace) -> HttpSettings:
         admin_keys=api_keys(options.admin_key, "--admin-key"),
         key_file=options.key_file,
         private_caches=options.private_caches,
+        share_header=options.share_header,
         adapter_folders=tuple(str(Path(folder).absolute()) for folder in options.lora_folder),
         allowed_hosts=allowed_hosts(options.host, options.allowed_host),
         cors_origins=tuple(options.cors_origin),

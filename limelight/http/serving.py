@@ -30,7 +30,7 @@ from limelight.http.settings import HttpSettings
 from limelight.http.sse import FrameWriter, StreamedAnswer
 from limelight.http.stream_options import stream_options
 from limelight.http.unread_body import discard_body
-from limelight.quoting import quoted, shorten
+from limelight.quoting import encodable, quoted, shorten
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +147,8 @@ class Serving:
             adapter=None if model == self.engine.model_name else model,
             owner=principal.name,
             max_owner_requests=principal.max_num_requests,
+            share=self._share(request, principal),
+            weight=principal.weight,
             reasoning=reasoning,
             truncation=truncation,
             return_token_offsets=bool(return_token_offsets),
@@ -154,6 +156,12 @@ class Serving:
             http_request_id=request_id(request.scope),
             trace_context=exchange_of(request.scope).open(),
         )
+
+    def _share(self, request: Request[Any, Any, Any], principal: Principal) -> str | None:
+        """Whose turn a request takes: the key's, or that of the one for whom a gateway with that key asks."""
+        header = self.settings.share_header
+        name = None if header is None else request.headers.get(header)
+        return None if name is None else f"{principal.name}/{encodable(name)}"
 
     def streamed(
         self,

@@ -32,6 +32,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             it changes.
         private_caches: principals share cached prefixes with themselves alone, so that nobody can find out by the time
             to the first token what another one has asked.
+        share_header: name of a request header that says for whom a gateway asks: where requests compete, each of its
+            values takes turns as a key of its own would. None: keys alone do.
         adapter_folders: folders below which an admin may name adapters by path. Hub ids need none.
         allowed_hosts: host names (without port) that a `Host` header may name; None allows any. A server bound to
             loopback lists the loopback names, so that a web page cannot reach it through a rebound DNS name.
@@ -65,6 +67,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     admin_keys: Mapping[str, str] = {}
     key_file: str | None = None
     private_caches: bool = False
+    share_header: str | None = None
     adapter_folders: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] | None = None
     cors_origins: tuple[str, ...] = ()

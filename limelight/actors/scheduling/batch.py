@@ -1,6 +1,7 @@
 """One step in the making: a token budget spent on running sequences first, then on waiting ones.
 
-All sequences are served in one order, by rank: promoted ones, then lower priority values, then earlier arrivals.
+All sequences are served in one order: promoted ones, then lower priority values, then those whose share has been served
+least (`shares.py`; while one share alone is active: no difference), then earlier arrivals.
 
 - A running sequence with one token to compute (a decode) always gets it: every chunk before it in the order leaves one
   token of the budget for each decode behind it.
@@ -17,17 +18,25 @@ All sequences are served in one order, by rank: promoted ones, then lower priori
 - A waiting sequence is admitted in order, without skipping, if the pages for all its known tokens are free beyond those
   that running prompts still need and the watermark, one page per running sequence; or if nothing runs. That is the
   guard against thrashing, too: a preempted sequence comes back only when all of it fits and somebody has ended.
+- Before all that, a share with fewer seats than its part takes one back in each step, from the share that has most
+  beyond its own: so who comes with one request need not wait until one of somebody's hundred has ended.
 """
 
 from limelight.actors.scheduling.fair_queue import FairQueue
 from limelight.actors.scheduling.in_flight import PlannedChunk
 from limelight.actors.scheduling.residents import Residents
 from limelight.actors.scheduling.sequence import Sequence
+from limelight.actors.scheduling.shares import Account
 from limelight.step import Chunk, Readout, SeatTaken, Step
+
+MAX_TAKEN_BACK = 4
+"""Sequences preempted in a step to let one of another share sit down: one for its seat, more for its pages."""
 
 
 class Batch:
-    """Plans step number `number`; used once: `serve_running`, `admit_waiting`, `spend_rest`, `guess`, `to_step`.
+    """Plans step number `number`.
+
+    Used once: `make_way`, `serve_running`, `admit_waiting`, `spend_rest`, `guess`, `to_step`.
 
     Args:
         budget: tokens of the step at most; leaves at least one page beside a token for each decode.
@@ -43,6 +52,7 @@ class Batch:
         "_cut",
         "_left",
         "_number",
+        "_order",
         "_page_size",
         "_promised_pages",
         "_residents",
@@ -59,14 +69,25 @@ class Batch:
         self._residents = residents
         self._waiting = waiting
         self._promised_pages = 0
+        self._order = residents.running
         self._cut: list[PlannedChunk] = []
         self.chunks: list[PlannedChunk] = []
         self.admitted: list[Sequence] = []
         self.num_preempted = 0
 
+    def make_way(self) -> None:
+        """Let the one whose turn it is sit down at once, if its share has fewer seats than its part."""
+        shares, residents = self._waiting.shares, self._residents
+        if not shares.is_contested:
+            return
+        sequence = self._waiting.first(lambda account: account.num_seats + 1 <= max(self._part(account), 1.0))
+        if sequence is not None and not sequence.num_pending_tokens and self._can_sit(sequence):
+            self._sit(sequence)
+        self._order = shares.ordered(residents.running)
+
     def serve_running(self) -> None:
         """Chunks for the running sequences, preempting from the end where pages are short."""
-        running, page_size = self._residents.running, self._page_size
+        running, page_size = self._order, self._page_size
         all_wanted = [sequence.num_wanted_tokens for sequence in running]
         num_decodes_behind = all_wanted.count(1)
         for index, wanted in enumerate(all_wanted):
@@ -99,12 +120,9 @@ class Batch:
             cached = residents.cached_pages(sequence)
             if residents.running and not self._fits(sequence, cached):
                 return
-            self._waiting.remove(sequence)
-            residents.seat(sequence)
-            residents.adopt(sequence, cached)
-            if not sequence.was_scheduled:
-                sequence.cached_tokens = sequence.num_computed_tokens
-            self.admitted.append(sequence)
+            self._sit(sequence, cached)
+            if self._order is not residents.running:
+                self._order.append(sequence)
             self._serve(sequence, self._share(sequence, self._left))
 
     def spend_rest(self) -> None:
@@ -172,15 +190,75 @@ class Batch:
             self._cut.append(chunk)
             self._promised_pages += self._num_pages(sequence.num_tokens) - len(sequence.pages)
 
+    def _can_sit(self, sequence: Sequence) -> bool:
+        """Whether there are a seat and pages for it, after taking back as much as may be."""
+        residents = self._residents
+        for _ in range(MAX_TAKEN_BACK + 1):
+            if not residents.num_free_seats:
+                victim = self._victim(sequence, self._most_seats())
+            elif self._fits(sequence, residents.cached_pages(sequence)):
+                return True
+            else:
+                victim = self._victim(sequence, self._most_pages(sequence))
+            if victim is None:
+                return False
+            self._preempt(victim)
+        return False
+
+    def _most_seats(self) -> Account | None:
+        """The share that has most seats beyond its part; its last one is nobody's to take."""
+        account = max(self._waiting.shares.active.values(), key=lambda other: other.num_seats / other.weight)
+        return account if account.num_seats > max(self._part(account), 1.0) else None
+
+    def _most_pages(self, sequence: Sequence) -> Account | None:
+        """The share that has most pages beyond its part, if those of `sequence` would be within its own."""
+        pages = dict.fromkeys(self._waiting.shares.active.values(), 0)
+        for other in self._residents.running:
+            pages[other.account] += len(other.pages)
+        num_pages, shares = self._residents.pool.num_pages, self._waiting.shares
+        wanted = pages[sequence.account] + self._num_pages(sequence.num_tokens)
+        account = max(pages, key=lambda other: pages[other] / other.weight)
+        may_have = wanted <= shares.part(sequence.account) * num_pages
+        has_more = account.num_seats > 1 and pages[account] > shares.part(account) * num_pages
+        return account if may_have and has_more else None
+
+    def _victim(self, sequence: Sequence, account: Account | None) -> Sequence | None:
+        """The last of a share; None: it is served before `sequence` whatever its share has had."""
+        for victim in reversed(self._residents.running):
+            if victim.rank[:2] < sequence.rank[:2]:
+                return None
+            if victim.account is account:
+                return victim
+        return None
+
+    def _part(self, account: Account) -> float:
+        """Seats that are a share's own."""
+        return self._waiting.shares.part(account) * self._residents.num_seats
+
+    def _sit(self, sequence: Sequence, cached: list[int] | None = None) -> None:
+        """A waiting sequence takes a seat, and the pages that are there already."""
+        residents = self._residents
+        self._waiting.remove(sequence)
+        residents.seat(sequence)
+        residents.adopt(sequence, residents.cached_pages(sequence) if cached is None else cached)
+        if not sequence.was_scheduled:
+            sequence.cached_tokens = sequence.num_computed_tokens
+        self.admitted.append(sequence)
+
+    def _preempt(self, victim: Sequence) -> None:
+        self._residents.unseat(victim)
+        self._waiting.push(victim)
+        self.num_preempted += 1
+
     def _make_room(self, sequence: Sequence) -> int:
         """Tokens that there are pages for, after preempting as many as needed to have one; 0 if it must pause."""
         while not (num_slots := self._residents.num_slots(sequence)):
-            victim = self._residents.running[-1]
+            victim = self._order[-1]
             if victim is sequence:
                 return 0
-            self._residents.unseat(victim)
-            self._waiting.push(victim)
-            self.num_preempted += 1
+            self._preempt(victim)
+            if self._order is not self._residents.running:
+                self._order.pop()
         return num_slots
 
     def _fits(self, sequence: Sequence, cached: list[int]) -> bool:

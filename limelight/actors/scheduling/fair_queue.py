@@ -1,4 +1,5 @@
-"""The waiting sequences, in order of service: lower priority value first, then earlier arrival.
+"""The waiting sequences, in order of service: lower priority value first, then whose share has been served least
+(`shares.py`), then earlier arrival.
 
 Nobody starves: once in `AGEING_STEPS` planned steps, the sequence that arrived first among those waiting is *promoted*,
 provided that it was added at least that many planned steps ago. Promoted sequences come before all others, by arrival,
@@ -10,8 +11,10 @@ those still waiting in its class arrived later.
 """
 
 import heapq
+from collections.abc import Callable
 
 from limelight.actors.scheduling.sequence import Rank, Sequence
+from limelight.actors.scheduling.shares import Account, Shares, turn_of
 
 AGEING_STEPS = 256
 """Planned steps between two promotions, and the least wait before one."""
@@ -21,13 +24,18 @@ _COMPACT_ABOVE = 64
 
 
 class FairQueue:
-    """A heap by rank and a heap by arrival over the same sequences; entries of removed ones are skipped."""
+    """A heap by rank for each share and a heap by arrival over all of them; entries of removed sequences are skipped.
 
-    __slots__ = ("_by_arrival", "_by_rank", "_next_promotion", "_waiting")
+    Attributes:
+        shares: of all live sequences, those that run included.
+    """
+
+    __slots__ = ("_by_arrival", "_by_rank", "_next_promotion", "_waiting", "shares")
 
     def __init__(self) -> None:
         self._waiting: dict[int, Sequence] = {}
-        self._by_rank: list[Rank] = []
+        self._by_rank: dict[Account, list[Rank]] = {}
+        self.shares = Shares()
         self._by_arrival: list[int] = []
         self._next_promotion = AGEING_STEPS
 
@@ -41,17 +49,34 @@ class FairQueue:
         """Add a sequence, new or preempted, by its rank."""
         assert sequence not in self, "a sequence waits once"
         self._waiting[sequence.arrival] = sequence
-        heapq.heappush(self._by_rank, sequence.rank)
+        account = sequence.account or self.shares.enter(sequence)
+        heapq.heappush(self._by_rank.setdefault(account, []), sequence.rank)
         heapq.heappush(self._by_arrival, sequence.arrival)
         self._compact()
 
-    def first(self) -> Sequence | None:
-        """The sequence to be served next, left in the queue."""
-        while self._by_rank:
-            sequence = self._waiting.get(self._by_rank[0][2])
-            if sequence is not None and sequence.rank == self._by_rank[0]:
+    def first(self, among: Callable[[Account], bool] | None = None) -> Sequence | None:
+        """The sequence to be served next, left in the queue.
+
+        Args:
+            among: which shares are looked at; None: all.
+        """
+        best: Sequence | None = None
+        for account in list(self._by_rank):
+            if among is not None and not among(account):
+                continue
+            sequence = self._first_of(account)
+            if sequence is not None and (best is None or turn_of(sequence) < turn_of(best)):
+                best = sequence
+        return best
+
+    def _first_of(self, account: Account) -> Sequence | None:
+        heap = self._by_rank[account]
+        while heap:
+            sequence = self._waiting.get(heap[0][2])
+            if sequence is not None and sequence.rank == heap[0]:
                 return sequence
-            heapq.heappop(self._by_rank)
+            heapq.heappop(heap)
+        del self._by_rank[account]
         return None
 
     def remove(self, sequence: Sequence) -> None:
@@ -72,7 +97,7 @@ class FairQueue:
         if num_planned_steps - sequence.num_added_at >= AGEING_STEPS:
             heapq.heappop(self._by_arrival)
             sequence.rank = (0, 0, sequence.arrival)
-            heapq.heappush(self._by_rank, sequence.rank)
+            heapq.heappush(self._by_rank[sequence.account], sequence.rank)
             self._next_promotion = num_planned_steps + AGEING_STEPS
 
     def sequences(self) -> list[Sequence]:
@@ -81,6 +106,12 @@ class FairQueue:
 
     def _compact(self) -> None:
         """Keep stale entries, which surface late if at all, from piling up."""
-        if max(len(self._by_rank), len(self._by_arrival)) > 2 * len(self._waiting) + _COMPACT_ABOVE:
-            self._by_rank = sorted(sequence.rank for sequence in self._waiting.values())
-            self._by_arrival = sorted(self._waiting)
+        num_entries = max(sum(map(len, self._by_rank.values())), len(self._by_arrival))
+        if num_entries <= 2 * len(self._waiting) + _COMPACT_ABOVE:
+            return
+        self._by_rank = {}
+        for sequence in self._waiting.values():
+            self._by_rank.setdefault(sequence.account, []).append(sequence.rank)
+        for heap in self._by_rank.values():
+            heap.sort()
+        self._by_arrival = sorted(self._waiting)

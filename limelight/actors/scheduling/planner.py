@@ -163,6 +163,7 @@ class Planner:
         self._waiting.age(self._num_planned)
         number = self._num_planned
         batch = Batch(number, self._budget(), self._capacity.page_size, self._residents, self._waiting)
+        batch.make_way()
         batch.serve_running()
         batch.admit_waiting()
         batch.spend_rest()
@@ -173,6 +174,8 @@ class Planner:
             return None
         self._num_planned += 1
         self._in_flight[number] = InFlightStep(number, batch.chunks)
+        if self._waiting.shares.is_contested:
+            self._waiting.shares.charge(batch.chunks)
         self._count_admitted(batch)
         self._observer.planned(number, batch.chunks)
         return step
@@ -449,6 +452,7 @@ class Planner:
             self._residents.unseat(sequence)
         else:
             self._waiting.remove(sequence)
+        self._waiting.shares.leave(sequence)
         choices = self._live[sequence.request_id]
         del choices[sequence.index]
         if not choices:

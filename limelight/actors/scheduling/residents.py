@@ -42,6 +42,11 @@ class Residents:
         self.running: list[Sequence] = []
 
     @property
+    def num_seats(self) -> int:
+        """All of them."""
+        return self._num_seats
+
+    @property
     def num_free_seats(self) -> int:
         """Seats that nobody sits on."""
         return len(self._free_seats)
@@ -73,6 +78,8 @@ class Residents:
         sequence.seat = self._free_seats.pop()
         sequence.drew_in_seat = False
         bisect.insort(self.running, sequence, key=_rank)
+        if sequence.account is not None:
+            sequence.account.num_seats += 1
         self._observer.seated(sequence)
 
     def unseat(self, sequence: Sequence) -> None:
@@ -80,6 +87,8 @@ class Residents:
         assert sequence.seat is not None
         self._observer.unseats(sequence)
         del self.running[bisect.bisect_left(self.running, sequence.rank, key=_rank)]
+        if sequence.account is not None:
+            sequence.account.num_seats -= 1
         self._free_seats.append(sequence.seat)
         self._released.append(sequence.seat)
         self.pool.release(sequence.pages)

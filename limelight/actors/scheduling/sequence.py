@@ -69,6 +69,7 @@ class Sequence:
             drawn, and the sequence ends with its prompt; it then has a `readout`.
         priority: lower is served earlier.
         adapter: id of the low-rank adapter it runs with, or None; its pages are shared within that adapter only.
+        share, weight: whose turn it takes, and how many turns that one has; see `shares.py`.
         reply_to: opaque to the planner.
         readout: what is to be told of the prompt's rows, until it has been; None: nothing.
         reads_cache: whether it takes pages from the prefix cache; it offers its own in any case.
@@ -92,6 +93,7 @@ class Sequence:
             that another choice computes are not.
         cached_tokens: prompt tokens taken from the prefix cache when it first ran.
         lookup: guesses its next tokens; None: nothing is guessed.
+        account: of its share, an `Account`, from when it is added.
         num_followed_tokens: leading tokens that `constraint` knows, the prompt included.
     """
 
@@ -105,6 +107,8 @@ class Sequence:
     cache_salt: str | None = None
     adapter: int | None = None
     owner: str = "anonymous"
+    share: str = "anonymous"
+    weight: float = 1.0
     reply_to: Any = None
     readout: PromptReadout | None = None
     reads_cache: bool = True
@@ -129,6 +133,7 @@ class Sequence:
     num_expected_tokens: int = dataclasses.field(init=False)
     cached_tokens: int = dataclasses.field(init=False, default=0)
     lookup: PromptLookup | None = dataclasses.field(init=False, default=None)
+    account: Any = dataclasses.field(init=False, default=None)
     num_followed_tokens: int = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from limelight.quoting import MAX_REASON_CHARACTERS, encodable, quoted
 PREFIX = "ll-"
 """How keys begin, so that scanners for leaked secrets can know them."""
 MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_WEIGHT = 1000
 SCOPES = ("infer", "observe", "admin")
 
 Scope = Literal["infer", "observe", "admin"]
@@ -36,6 +37,7 @@ class KeyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         models: names of the models and adapters that it may use; None: all.
         max_num_requests: live requests of this principal; one more is answered with 429. None: no limit of its own.
         best_priority: the lowest `priority` value that its requests may have; None: any.
+        weight: of two busy keys, one of weight 3 gets three times what one of weight 1 gets.
         private_cache: its requests share cached prefixes with nobody else's.
     """
 
@@ -45,6 +47,7 @@ class KeyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: tuple[str, ...] | None = None
     max_num_requests: Annotated[int, msgspec.Meta(ge=1)] | None = None
     best_priority: int | None = None
+    weight: Annotated[float, msgspec.Meta(gt=0, le=MAX_WEIGHT)] = 1.0
     private_cache: bool = False
 
 

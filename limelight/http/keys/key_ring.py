@@ -66,5 +66,6 @@ def _principal(entry: KeyEntry) -> Principal:
         models=None if entry.models is None else frozenset(entry.models),
         max_num_requests=entry.max_num_requests,
         best_priority=entry.best_priority,
+        weight=entry.weight,
         private_cache=entry.private_cache,
     )

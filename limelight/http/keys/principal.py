@@ -16,6 +16,7 @@ class Principal(msgspec.Struct, frozen=True):
         models: names that it may use; None: all.
         max_num_requests: live requests that it may have; None: no limit of its own.
         best_priority: the lowest priority value that its requests may have; None: any.
+        weight: of its share, where requests compete.
         private_cache: it shares cached prefixes with nobody.
     """
 
@@ -24,6 +25,7 @@ class Principal(msgspec.Struct, frozen=True):
     models: frozenset[str] | None = None
     max_num_requests: int | None = None
     best_priority: int | None = None
+    weight: float = 1.0
     private_cache: bool = False
 
     def may_use(self, model: str) -> bool:

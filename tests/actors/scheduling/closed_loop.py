@@ -83,6 +83,8 @@ class ClosedLoop:
         sampling: SeatSampling | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
+        share: str = "anonymous",
+        weight: float = 1.0,
         scores: bool = False,
         pooling: Pooling | None = None,
     ) -> Record:
@@ -96,6 +98,8 @@ class ClosedLoop:
             max_tokens=max_tokens,
             priority=priority,
             cache_salt=cache_salt,
+            share=share,
+            weight=weight,
         )
         if scores or pooling is not None or max_tokens == 0:
             sequence.readout = PromptReadout(len(prompt), 0 if scores else None, pooling, max_tokens != 0)

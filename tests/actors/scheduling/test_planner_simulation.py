@@ -15,7 +15,7 @@ NUM_REQUESTS = 1000
 SYSTEM_PROMPTS = [tuple(range(20)), tuple(range(16)), (), (7, 7, 7)]
 
 
-def add_random(loop: ClosedLoop, chance: random.Random, name: str) -> None:
+def add_random(loop: ClosedLoop, chance: random.Random, name: str, shares: str = "a") -> None:
     tail = [chance.randrange(50) for _ in range(chance.choice([1, 2, 5, 12, 25]))]
     prompt = [*chance.choice(SYSTEM_PROMPTS), *tail]
     if chance.random() < 0.2 and loop.records:
@@ -23,6 +23,7 @@ def add_random(loop: ClosedLoop, chance: random.Random, name: str) -> None:
         prompt = [*turn.sequence.token_ids[:30], *tail]
     scores = chance.random() < 0.3
     pooling = None if scores else chance.choice([*[None] * 12, Pooling.LAST, Pooling.MEAN])
+    share = chance.choice(shares)
     draws = pooling is None and (not scores or chance.random() < 0.8)
     for index in range(chance.choice([1, 1, 1, 3])):
         loop.add(
@@ -38,6 +39,8 @@ def add_random(loop: ClosedLoop, chance: random.Random, name: str) -> None:
             ),
             priority=chance.choice([0, 0, 0, 1, 5]),
             cache_salt=chance.choice([None, None, "a"]),
+            share=share,
+            weight={"a": 1.0, "b": 3.0, "c": 0.5}[share],
         )
 
 
@@ -54,7 +57,7 @@ def test_every_request_ends_once_and_nothing_is_left(depth, prefix_caching, spec
     num_requests = 0
     while num_requests < NUM_REQUESTS or loop.live:
         if num_requests < NUM_REQUESTS and len(loop.live) < 40 and chance.random() < 0.5:
-            add_random(loop, chance, f"r{num_requests}")
+            add_random(loop, chance, f"r{num_requests}", "abc" if prefix_caching else "a")
             num_requests += 1
         if chance.random() < 0.03 and loop.live:
             loop.cancel(chance.choice(loop.live).sequence.request_id, chance.choice([None, 0]))

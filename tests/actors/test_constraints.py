@@ -1,6 +1,7 @@
 """The constraints actor: answers in time whatever a grammar does, and holds up nobody for another's grammar."""
 
 import threading
+import time
 from contextlib import asynccontextmanager
 
 import anyio
@@ -176,6 +177,29 @@ async def test_a_row_that_hangs_fails_and_those_behind_it_are_made():
         parts.make(10, FakeConstraint())
         assert (await only(parts.runner)).masks == {0: b"mask"}
         release.set()
+
+
+async def test_a_row_whose_thread_gets_no_processor_is_waited_for_and_one_that_computes_is_not():
+    class Late(FakeConstraint):
+        def mask(self):
+            time.sleep(4 * SHORT)
+            return super().mask()
+
+    class Busy(FakeConstraint):
+        def mask(self):
+            while not release.is_set():
+                pass
+            return super().mask()
+
+    release = threading.Event()
+    async with rig(mask_seconds=SHORT) as parts:
+        parts.make(9, Late())
+        assert (await only(parts.runner)).masks == {0: b"mask"}
+        assert parts.scheduler.take() == []
+        parts.make(10, Busy())
+        assert (await only(parts.runner)).masks == {}
+        release.set()
+        assert "takes longer" in parts.scheduler.take()[0].error.message
 
 
 async def test_when_every_thread_hangs_each_step_still_gets_its_masks():

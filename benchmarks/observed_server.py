@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.loop import Device, timed_model
+from limelight.actors.scheduling.step_costs import StepCosts
 from limelight.cli import main as limelight
 from limelight.errors import LimelightError
 from limelight.generation import Delta, GenerationRequest
@@ -32,7 +33,7 @@ class BareLedger:
     step_seconds = 0.0
 
     def __init__(self, telemetry: Telemetry, stall_seconds: float) -> None:
-        pass
+        self.step_costs = StepCosts()
 
     def _ignore(self, *told: Any) -> None:
         pass

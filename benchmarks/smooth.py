@@ -14,6 +14,8 @@ from statistics import median, quantiles
 
 from limelight import Engine, SamplingParams
 
+WARM_UP_TOKENS = 1000
+
 
 async def measure(options: argparse.Namespace, target: float) -> tuple[list[float], float]:
     """Gaps between tokens in seconds, and prompt tokens per second."""
@@ -21,7 +23,9 @@ async def measure(options: argparse.Namespace, target: float) -> tuple[list[floa
     model = None if options.model == "default" else options.model
     gaps: list[float] = []
     reading = False
-    async with Engine(model, target_itl_ms=target or None, stream_interval=0.0) as engine:
+    async with Engine(
+        model, target_itl_ms=target or None, stream_interval=0.0, kv_cache_bytes=options.kv_cache << 20
+    ) as engine:
         vocabulary = engine.model.capacity.vocab_size
 
         def prompt(length: int) -> list[int]:
@@ -36,7 +40,9 @@ async def measure(options: argparse.Namespace, target: float) -> tuple[list[floa
                         gaps.append(now - last)
                     last = now
 
-        await engine.generate(prompt(1000), SamplingParams(max_tokens=30, ignore_eos=True))
+        capacity = engine.model.capacity
+        for _ in range(capacity.num_pages * capacity.page_size // WARM_UP_TOKENS + 1):  # first writes of pages are slow
+            await engine.generate(prompt(WARM_UP_TOKENS), SamplingParams(max_tokens=4, ignore_eos=True))
         streams = [asyncio.create_task(stream(prompt(32))) for _ in range(options.streams)]
         await asyncio.sleep(options.settle)
         began, num_read = time.perf_counter(), 0
@@ -58,7 +64,8 @@ def main() -> None:
     parser.add_argument("--model", default="default", help="as for `limelight serve`")
     parser.add_argument("--targets", type=float, nargs="+", default=[0, 60, 120], metavar="MS")
     parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--prompt-len", type=int, default=6000, help="tokens of each long prompt")
+    parser.add_argument("--prompt-len", type=int, default=3000, help="tokens of each long prompt")
+    parser.add_argument("--kv-cache", type=int, default=256, metavar="MIB", help="keys and values, all of them warmed")
     parser.add_argument("--rounds", type=int, default=3, help="long prompts, one after the other")
     parser.add_argument("--settle", type=float, default=2.0, help="seconds before the first long prompt")
     parser.add_argument("--seed", type=int, default=0)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from limelight.config import EngineConfig as EngineConfig
     from limelight.embeddings import Embedding as Embedding
     from limelight.engine import Engine as Engine
+    from limelight.engine import EngineHealth as EngineHealth
     from limelight.engine import EngineState as EngineState
     from limelight.errors import LimelightError as LimelightError
     from limelight.generation import ChatPrompt as ChatPrompt
@@ -40,6 +41,7 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "Engine": "limelight.engine",
     "EngineConfig": "limelight.config",
+    "EngineHealth": "limelight.engine",
     "EngineState": "limelight.engine",
     "Stream": "limelight.stream",
     "LLM": "limelight.llm",
@@ -74,6 +76,7 @@ __all__ = [
     "Embedding",
     "Engine",
     "EngineConfig",
+    "EngineHealth",
     "EngineState",
     "EngineStatistics",
     "FinishReason",

@@ -4,10 +4,11 @@ One owner task holds the task group all the time, so that any framework may call
 """
 
 import asyncio
+import contextlib
 import contextvars
-import enum
 import logging
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 import anyio
@@ -27,31 +28,25 @@ from limelight.actors.scheduling.prompt_progress import PromptProgress
 from limelight.actors.step_ledger import StepLedger
 from limelight.actors.supervision import supervise
 from limelight.actors.tokenizer import TokenizerActor
+from limelight.actors.watchdog import Watchdog
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
 from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, NotOnAsyncio, Overloaded
 from limelight.generation import MAX_CHOICES, GenerationRequest
+from limelight.health import WHAT_STATES_MEAN, EngineHealth, EngineState
 from limelight.models.constraints.compiling import ConstraintCompiler
 from limelight.models.loaded_model import LoadedModel
 from limelight.running_parts import RunningParts, make_planner
+from limelight.telemetry.loop_watch import LoopWatch
 from limelight.telemetry.statistics import EngineStatistics
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.timeline import RequestTimeline
 
 logger = logging.getLogger(__name__)
 
+SECONDS_FOR_OTHER_THREADS = 1.0
+"""To end, when one never will."""
 SECONDS_OF_A_LONG_LOAD = 5.0
 """After so long, grammars are prepared, too, which takes some tenths of a second; else with the first one."""
-
-
-class EngineState(enum.StrEnum):
-    """Where an engine is in its life."""
-
-    NEW = "new"
-    LOADING = "loading"
-    READY = "ready"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-    FAILED = "failed"
 
 
 class ActorSystem:
@@ -64,18 +59,24 @@ class ActorSystem:
 
     Attributes:
         state: where in its life it is.
-        failure: why it failed, if an actor died.
+        failure: why it failed, if an actor died or a step never ended.
+        left_behind: the parts whose threads were still busy when it ended, by name; they keep their memory.
     """
 
     def __init__(self, config: EngineConfig, load: Callable[[], LoadedModel], telemetry: Telemetry) -> None:
         self.state = EngineState.NEW
         self.failure: EngineFailed | None = None
+        self.left_behind: tuple[str, ...] = ()
         self._config = config
         self._load = load
         self._telemetry = telemetry
         self._owner: asyncio.Task[None] | None = None
         self._loading: anyio.CancelScope | None = None  # made in start(): it belongs to a running loop
         self._ending = asyncio.Event()
+        self._is_leaving = False
+        self._watchdog: Watchdog | None = None
+        self._give_up_at = math.inf  # by the loop's clock: then threads that are still busy are left behind
+        self._closing: anyio.CancelScope | None = None
         self._parts: RunningParts | None = None
 
     async def start(self) -> None:
@@ -105,11 +106,15 @@ class ActorSystem:
             await self.stop()
             raise
 
-    async def stop(self) -> None:
+    async def stop(self, timeout_seconds: float | None = None) -> None:
         """End all requests, then the actors and threads. Idempotent; waits for the step in hand.
 
         Live requests fail with `EngineNotRunning`. Memory of the model is given back. If the wait is cancelled by
         `Task.cancel`, the engine still ends by itself.
+
+        Args:
+            timeout_seconds: to wait for each thread that is busy, which is then `left_behind`; default: the config's
+                `step_timeout_seconds`.
 
         Raises:
             EngineNotRunning: the engine runs in another event loop.
@@ -122,14 +127,20 @@ class ActorSystem:
         if self._owner.get_loop() is not asyncio.get_running_loop():
             raise EngineNotRunning("the engine runs in another event loop; stop it from there")
         self._end()
+        if timeout_seconds is not None:
+            self._give_up_within(timeout_seconds)
         self._loading.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait([self._owner])
 
-    async def drain(self, timeout_seconds: float) -> bool:
+    async def drain(self, timeout_seconds: float, notice_seconds: float = 0.0) -> bool:
         """Refuse new requests and wait until the live ones, and then the work in the background, have finished.
 
         Their spans are made then, too.
+
+        Args:
+            notice_seconds: for so long at first, requests are still taken while `health` says not to send any: so long
+                as load balancers need to notice.
 
         Returns:
             True if all finished in time. The engine stays up either way; call `stop` next.
@@ -142,6 +153,9 @@ class ActorSystem:
         if self._parts.loop is not asyncio.get_running_loop():
             raise EngineNotRunning("the engine runs in another event loop; drain it from there")
         live, background = self._parts.live, self._parts.background
+        self._is_leaving = True
+        if notice_seconds and self.state is EngineState.READY:
+            await anyio.sleep(notice_seconds)
         if self.state is EngineState.READY:
             self.state = EngineState.DRAINING
         with anyio.move_on_after(timeout_seconds):
@@ -150,6 +164,16 @@ class ActorSystem:
                 await background.wait_until_empty()
             await self._telemetry.tracing.owed.wait_until_made()
         return not (live or background)
+
+    def health(self) -> EngineHealth:
+        """Whether it should get new requests, and what speaks against it; in every state."""
+        if self.state is not EngineState.READY:
+            reason = str(self.failure) if self.failure is not None else WHAT_STATES_MEAN[self.state]
+            return EngineHealth(self.state, (reason,))
+        reasons = () if self._watchdog is None else self._watchdog.reasons
+        if self._is_leaving:
+            reasons = ("the server is about to stop", *reasons)
+        return EngineHealth(self.state, reasons)
 
     @property
     def ending(self) -> bool:
@@ -247,8 +271,7 @@ class ActorSystem:
                 if model is not None:
                     await self._serve(model, seconds, runner, adapters, scheduler_inbox, started)
             finally:
-                with anyio.CancelScope(shield=True):
-                    await runner.close()
+                await self._close("model runner", runner.close)
         except Exception as own_error:  # noqa: BLE001 - the caller of start() hears of it, or else everybody
             error = own_error
             if started.done() and not started.cancelled():
@@ -327,11 +350,22 @@ class ActorSystem:
                     ledger=ledger,
                     telemetry=self._telemetry,
                 )
+                self._watchdog = Watchdog(
+                    planner,
+                    ledger,
+                    self._telemetry.counters,
+                    {"tokenizer": tokenizer.threads, "constraints": constraints.compile_threads},
+                    runner.busy_threads,
+                    config.step_timeout_seconds,
+                    self._is_hung,
+                )
+                group.start_soon(self._watchdog.run)
                 group.start_soon(self._telemetry.heartbeat.run, self._parts.statistics)
                 self.state = EngineState.READY
                 settle(started)
                 try:
-                    await self._ending.wait()
+                    with self._watched_loop():
+                        await self._ending.wait()
                 finally:
                     self._end()
                     adapters.end()
@@ -341,10 +375,28 @@ class ActorSystem:
             self._telemetry.tracing.owed.make_all()
             self._parts = None
             self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
-            with anyio.CancelScope(shield=True):
-                await tokenizer.close()
-                await constraints.close()
-                await adapters.close()
+            await self._close("tokenizer", tokenizer.close)
+            await self._close("constraints", constraints.close)
+            await self._close("adapters", adapters.close)
+
+    async def _close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the threads of a part, within bounds."""
+        with anyio.CancelScope(shield=True, deadline=self._give_up_at) as self._closing:
+            await close()
+        if self._closing.cancelled_caught:
+            self.left_behind += (name,)
+            logger.error(
+                "the %s is still busy, and a thread cannot be stopped from outside: it is left behind, its memory "
+                "comes back when the process ends",
+                name,
+            )
+        self._closing = None
+
+    def _give_up_within(self, seconds: float) -> None:
+        """From any closing of now or later, be back after so long."""
+        self._give_up_at = min(self._give_up_at, asyncio.get_running_loop().time() + seconds)
+        if self._closing is not None:
+            self._closing.deadline = self._give_up_at
 
     def _ended(self, adapters: Adapters, actor: RequestActor) -> None:
         """A request has ended: its adapter may leave, and its numbers are complete."""
@@ -368,11 +420,29 @@ class ActorSystem:
         if self._ending.is_set():
             raise EngineNotRunning("the engine was stopped while an adapter was being loaded")
 
+    @contextlib.contextmanager
+    def _watched_loop(self) -> Iterator[None]:
+        """Inside, a thread watches the loop if the config says so."""
+        if not self._config.loop_stall_seconds:
+            yield
+            return
+        watch = LoopWatch(self._config.loop_stall_seconds, self._telemetry.counters)
+        self._telemetry.heartbeat.on_beat = watch.beat
+        with watch.watching():
+            yield
+
     def _end(self) -> None:
         """Let the owner take everything down; from now on nobody is admitted. Idempotent."""
+        if not self._ending.is_set() and self._config.step_timeout_seconds:
+            self._give_up_within(self._config.step_timeout_seconds)
         if self.state is EngineState.READY:
             self.state = EngineState.DRAINING
         self._ending.set()
+
+    def _is_hung(self, failure: EngineFailed) -> None:
+        """A step will never end, and nor will its thread."""
+        self._give_up_within(SECONDS_FOR_OTHER_THREADS)
+        self._died(failure)
 
     def _died(self, failure: EngineFailed) -> None:
         """An actor is dead: tell everybody at once, then take the engine down."""

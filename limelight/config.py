@@ -1,5 +1,6 @@
 """How an engine is set up: one small frozen struct, validated on construction, never edited."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import TypedDict
@@ -86,6 +87,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         trace_vllm_attributes: add the older attribute names that vLLM and SGLang use.
         vllm_metrics: export metrics under vLLM's names, too.
         recent_requests: ended requests that `Engine.requests()` still knows.
+        step_timeout_seconds: a step that has not ended after so long, and after ten times the longest one so far, makes
+            the engine fail: its thread cannot be stopped, so the process must be replaced. 0: wait for ever. Threads
+            that are still busy so long after `stop` are left behind, too.
+        loop_stall_seconds: watch the event loop from a thread, and log what holds it when it has stood still for so
+            long; 0: do not watch.
 
     Raises:
         ConfigError: names the field, the value and the fix.
@@ -129,6 +135,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     trace_vllm_attributes: bool = False
     vllm_metrics: bool = False
     recent_requests: int = 300
+    step_timeout_seconds: float = 600.0
+    loop_stall_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if DEVICE.fullmatch(self.device) is None:
@@ -181,6 +189,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         _above_zero("stall_seconds", self.stall_seconds)
         _at_least("trace_step_interval", self.trace_step_interval, 0)
+        _zero_or_above("step_timeout_seconds", self.step_timeout_seconds)
+        _zero_or_above("loop_stall_seconds", self.loop_stall_seconds)
         _within("recent_requests", self.recent_requests, 0, MAX_RECENT_REQUESTS)
         if self.served_model_name == "":
             raise ConfigError("served_model_name is empty; leave it out or give a name")
@@ -238,6 +248,8 @@ class EngineOptions(TypedDict, total=False):
     trace_vllm_attributes: bool
     vllm_metrics: bool
     recent_requests: int
+    step_timeout_seconds: float
+    loop_stall_seconds: float
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -253,6 +265,11 @@ def _at_least(name: str, value: int | None, low: int) -> None:
 def _above_zero(name: str, value: float | None) -> None:
     if value is not None and not value > 0:
         raise ConfigError(f"{name} is {value}; it must be above 0")
+
+
+def _zero_or_above(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise ConfigError(f"{name} is {value}; it must be seconds, or 0 to switch it off")
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from limelight.actor_system import ActorSystem
 from limelight.actor_system import BackgroundTask as BackgroundTask
-from limelight.actor_system import EngineState as EngineState
 from limelight.admission import check_ids
 from limelight.config import EngineConfig, EngineOptions
 from limelight.embeddings import Embedding, EmbeddingSettings
@@ -36,6 +35,8 @@ from limelight.generation import (
     TextPrompt,
     TokensPrompt,
 )
+from limelight.health import EngineHealth as EngineHealth
+from limelight.health import EngineState as EngineState
 from limelight.models.loaded_model import LoadedModel
 from limelight.parsing.answer_format import AnswerFormat
 from limelight.progress import Report as Report
@@ -140,23 +141,31 @@ class Engine:
             raise
         self._known_model_name = self.model_name
 
-    async def stop(self) -> None:
+    async def stop(self, timeout_seconds: float | None = None) -> None:
         """End all requests, then the actors and threads. Idempotent; waits for the step in hand.
 
         Live requests fail with `EngineNotRunning`. Memory of the model is given back. If the wait is cancelled by
         `Task.cancel`, the engine still ends by itself.
 
+        Args:
+            timeout_seconds: for each thread that is still busy; then it is `left_behind`. Default: the config's
+                `step_timeout_seconds`.
+
         Raises:
             EngineNotRunning: the engine runs in another event loop.
         """
         try:
-            await self._system.stop()
+            await self._system.stop(timeout_seconds)
         finally:
             if self._system.ending:
                 unregister(self.metrics_registry, self._collector)
 
-    async def drain(self, timeout_seconds: float) -> bool:
+    async def drain(self, timeout_seconds: float, *, notice_seconds: float = 0.0) -> bool:
         """Refuse new requests and wait until the live ones, and what runs in the background, have finished.
+
+        Args:
+            notice_seconds: for so long at first, requests are still taken while `health` (and with it `/readyz`) says
+                not to send any: so long as load balancers need to notice. Not part of `timeout_seconds`.
 
         Returns:
             True if all finished in time. The engine stays up either way; call `stop` next.
@@ -164,7 +173,7 @@ class Engine:
         Raises:
             EngineNotRunning: the engine runs in another event loop.
         """
-        return await self._system.drain(timeout_seconds)
+        return await self._system.drain(timeout_seconds, notice_seconds)
 
     def run_in_background(self, work: Callable[[], Awaitable[None]], name: str) -> BackgroundTask:
         """Run `work` as a task of the engine: it outlives its caller, and is cancelled when the engine ends.
@@ -184,9 +193,18 @@ class Engine:
         """Where the engine is in its life."""
         return self._system.state
 
+    def health(self) -> EngineHealth:
+        """Whether it should get new requests, and what speaks against it; in every state."""
+        return self._system.health()
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """Parts whose threads were still busy when the engine had ended: end the process to get rid of them."""
+        return self._system.left_behind
+
     @property
     def failure(self) -> EngineFailed | None:
-        """Why the engine failed, if an actor died."""
+        """Why the engine failed, if an actor died or a step never ended."""
         return self._system.failure
 
     @property

@@ -34,12 +34,18 @@ from limelight.models.loaded_model import LoadedModel
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTED = """
 import sys
+import time
 from limelight.cli import main
 from limelight.errors import EngineFailed
 from limelight.testing import babble, echo, scripted_model
 
 def device_lost(step):
     raise EngineFailed("the device fell off the bus")
+
+def hang(step):
+    time.sleep(1000)
+
+{changes}
 
 raise SystemExit(main(sys.argv[1:], loader=scripted_model({model})))
 """
@@ -49,8 +55,9 @@ SLOW = "babble, step_seconds=0.02"
 """Endless text, 50 tokens a second."""
 
 
-def command(model: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", SCRIPTED.format(model=model), *arguments]
+def command(model: str, *arguments: str, changes: str = "") -> list[str]:
+    imports = "from limelight.cli import serve, server" if changes else ""
+    return [sys.executable, "-c", SCRIPTED.format(model=model, changes=f"{imports}\n{changes}"), *arguments]
 
 
 def run(model: str, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
@@ -105,9 +112,9 @@ class Process:
 
 
 @contextmanager
-def serving(model: str, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator[Process]:
+def serving(model: str, *arguments: str, env: Mapping[str, str] | None = None, changes: str = "") -> Iterator[Process]:
     with subprocess.Popen(
-        command(model, "serve", "--port", "0", *arguments),
+        command(model, "serve", "--port", "0", *arguments, changes=changes),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -461,6 +468,72 @@ def test_a_server_whose_engine_has_failed_ends_with_1() -> None:
         code, errors = server.end()
     assert code == 1
     assert "the device fell off the bus" in errors
+
+
+def test_a_server_whose_step_never_ends_ends_with_1_and_says_what_it_leaves_behind() -> None:
+    with serving("echo, before_step=hang", "--step-timeout", "1") as server:
+        request = urllib.request.Request(
+            f"{server.url}/v1/completions",
+            json.dumps({"model": "scripted", "prompt": "a"}).encode(),
+            {"content-type": "application/json"},
+        )
+        with pytest.raises(urllib.error.HTTPError) as answer, urllib.request.urlopen(request, timeout=60):
+            pass
+        assert answer.value.code == 500
+        assert b"engine_failed" in answer.value.read()
+        code, errors = server.end()
+    assert code == 1
+    assert "has not ended for" in errors
+    assert "the model runner is still busy" in errors
+    assert "in hang" in errors, "where it is stuck"
+
+
+def test_after_a_signal_a_step_that_never_ends_holds_the_server_up_for_a_while_only() -> None:
+    with serving(
+        "echo, before_step=hang",
+        "--drain-timeout",
+        "0",
+        changes="serve.LAST_STEP_SECONDS = server.LAST_STEP_SECONDS = 0.1",
+    ) as server:
+        body = json.dumps({"model": "scripted", "prompt": "a", "stream": True})
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
+            connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+            while "limelight_running_sequences 1" not in server.get("/metrics")[1].decode():
+                pass
+            server.signal(signal.SIGTERM)
+            code, errors = server.end()
+    assert code == 0
+    assert "the model runner is still busy" in errors
+
+
+def test_a_server_whose_event_loop_does_not_turn_ends_all_the_same() -> None:
+    changes = """
+server.SECONDS_BEYOND = 0.1
+async def stand_still(self, counter):
+    time.sleep(1000)
+server.Server.on_tick = stand_still
+"""
+    with serving(QUICK, "--drain-timeout", "0", "--loop-stall", "0.2", changes=changes) as server:
+        assert server.process.stderr is not None
+        assert any("the event loop has stood still" in line for line in server.process.stderr)
+        server.signal(signal.SIGTERM)
+        code, errors = server.end()
+    assert code == 1
+    assert "this process ends all the same" in errors
+
+
+def test_before_it_stops_it_serves_while_readyz_says_no() -> None:
+    with serving(QUICK, "--drain-notice", "2") as server:
+        assert server.get("/readyz")[0] == 200
+        server.signal(signal.SIGTERM)
+        while (answer := server.get("/readyz"))[0] == 200:
+            pass
+        with server.stream() as stream:
+            assert stream.read().endswith(b"data: [DONE]\n\n")
+        code, _ = server.end()
+    assert answer[0] == 503
+    assert b"about to stop" in answer[1]
+    assert code == 0
 
 
 def test_beyond_loopback_without_a_key_it_warns() -> None:

@@ -43,6 +43,9 @@ class ConstraintsActor:
         inbox: one `Compile` per live request and one `MakeMasks` per step in flight at most.
         max_compile_seconds, max_mask_seconds: what takes longer fails its request.
 
+    Attributes:
+        compile_threads: that compile.
+
     Raises:
         RuntimeError: the system has no thread left to give.
     """
@@ -66,17 +69,17 @@ class ConstraintsActor:
         self._max_compile_seconds = max_compile_seconds
         self._max_mask_seconds = max_mask_seconds
         self._loop = asyncio.get_running_loop()
-        self._compile_threads = WorkerThreads("limelight-compile", NUM_COMPILE_THREADS)
+        self.compile_threads = WorkerThreads("limelight-compile", NUM_COMPILE_THREADS)
         try:
             self._mask_threads = WorkerThreads("limelight-masks", NUM_MASK_THREADS)
         except BaseException:
-            self._compile_threads.end()
+            self.compile_threads.end()
             raise
 
     async def prepare(self) -> None:
         """Let the first grammar not wait for what all of them need. If they cannot work, whoever asks for one hears."""
         with contextlib.suppress(InvalidRequest):
-            await self._compile_threads.call(self._compiler.prepare)
+            await self.compile_threads.call(self._compiler.prepare)
 
     async def run(self) -> None:
         """Hand every message to the threads, until cancelled."""
@@ -85,7 +88,7 @@ class ConstraintsActor:
                 match message:
                     case Compile():
                         _Compiling(message, self._compiler, self._loop, self._max_compile_seconds).start(
-                            self._compile_threads
+                            self.compile_threads
                         )
                     case MakeMasks():
                         MaskMaking(
@@ -94,7 +97,7 @@ class ConstraintsActor:
 
     async def close(self) -> None:
         """End the threads; what they are at is waited for, what is queued is dropped."""
-        await self._compile_threads.close()
+        await self.compile_threads.close()
         await self._mask_threads.close()
 
     def _tell_masks(self, failures: list[ConstraintFailed], masks: Masks) -> None:

@@ -23,7 +23,7 @@ from limelight.actors.messages import (
     ToScheduler,
 )
 from limelight.actors.step_order import StepOrder, Submission
-from limelight.actors.worker_thread import WorkerThreads, post
+from limelight.actors.worker_thread import BusyThread, WorkerThreads, post
 from limelight.errors import EngineFailed
 from limelight.models.loaded_model import AdapterLoader, LoadedModel
 from limelight.step import Step, StepExecutor, StepResult
@@ -93,6 +93,10 @@ class ModelRunner:
         The threads do this by themselves: a wait that is cancelled leaves nothing behind.
         """
         await self._submit_thread.close(last=self._close_executor)
+
+    def busy_threads(self) -> list[BusyThread]:
+        """Those of its threads that are at something."""
+        return [*self._submit_thread.busy(), *self._completion_thread.busy()]
 
     # ---- on the submit thread
 

@@ -22,6 +22,9 @@ class StepLedger:
 
     Attributes:
         num_steps: that are through, failed ones included.
+        num_failures_in_a_row: steps that failed since the last one that did not.
+        last_ended_at: when the last step ended, in monotonic seconds; 0 before the first.
+        longest_step_seconds: of all that did not fail.
         step_costs: learns from those that did not fail.
     """
 
@@ -29,10 +32,19 @@ class StepLedger:
         self._telemetry = telemetry
         self._stall_seconds = stall_seconds
         self._planned_at: dict[int, float] = {}
-        self._last_ended_at = 0.0
         self._number = 0  # of the step that is being planned, or was planned last
         self.num_steps = 0
+        self.num_failures_in_a_row = 0
+        self.last_ended_at = 0.0
+        self.longest_step_seconds = 0.0
         self.step_costs = StepCosts()
+
+    @property
+    def oldest_step(self) -> tuple[int, float] | None:
+        """Number of the step in hand, and since when it is, in monotonic seconds; None: there is none."""
+        for number, planned_at in self._planned_at.items():
+            return number, max(planned_at, self.last_ended_at)
+        return None
 
     # ---- from the planner
 
@@ -83,6 +95,8 @@ class StepLedger:
         planned_at = self._planned_at[number]
         num_tokens = sum([chunk.num_tokens for chunk in chunks])
         busy_seconds = self._through(number, chunks, num_tokens, times, error=None)
+        self.num_failures_in_a_row = 0
+        self.longest_step_seconds = max(self.longest_step_seconds, busy_seconds)
         num_decodes = [chunk.num_tokens for chunk in chunks].count(1)
         self.step_costs.observe(num_decodes, num_tokens - num_decodes, busy_seconds)
         seconds = busy_seconds / num_tokens
@@ -101,6 +115,7 @@ class StepLedger:
         """A step is through and gave nothing; it took its time all the same."""
         num_tokens = sum([chunk.num_tokens for chunk in chunks])
         seconds = self._through(number, chunks, num_tokens, times, error) / num_tokens
+        self.num_failures_in_a_row += 1
         for chunk in chunks:
             if chunk.sequence.timeline is not None:
                 chunk.sequence.timeline.step_seconds += seconds * chunk.num_tokens
@@ -109,8 +124,8 @@ class StepLedger:
         self, number: int, chunks: list[PlannedChunk], num_tokens: int, times: StepTimes, error: Exception | None
     ) -> float:
         """Count a step, and tell of it; returns its seconds. What overlaps the step before has been counted there."""
-        busy_seconds = times.ended_at - max(times.started_at, self._last_ended_at)
-        self._last_ended_at = times.ended_at
+        busy_seconds = times.ended_at - max(times.started_at, self.last_ended_at)
+        self.last_ended_at = times.ended_at
         self.num_steps += 1
         self._telemetry.step_seconds += busy_seconds
         self._telemetry.step_ended(

@@ -38,6 +38,9 @@ class TokenizerActor:
         max_model_len: a text that clearly has more tokens is refused without encoding all of it.
         vocab_size: the model's tokens; a tokenizer may know more of them, which the model has no embedding for.
 
+    Attributes:
+        threads: that encode.
+
     Raises:
         RuntimeError: the system has no thread left to give.
     """
@@ -58,7 +61,7 @@ class TokenizerActor:
         self._chat_format = chat_format
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
-        self._threads = WorkerThreads("limelight-encode", NUM_THREADS)
+        self.threads = WorkerThreads("limelight-encode", NUM_THREADS)
         self._questions: set[asyncio.Future[Any]] = set()
 
     async def run(self) -> None:
@@ -66,11 +69,11 @@ class TokenizerActor:
         loop = asyncio.get_running_loop()
         while True:
             for message in await self._inbox.drain():
-                self._threads.put(partial(self._answer, loop, message))
+                self.threads.put(partial(self._answer, loop, message))
 
     async def close(self) -> None:
         """End the threads; an encoding in progress is waited for, queued ones are dropped."""
-        await self._threads.close()
+        await self.threads.close()
         for question in self._questions:
             if not question.done():
                 question.set_exception(EngineNotRunning("the engine was stopped before the text was encoded"))
@@ -97,7 +100,7 @@ class TokenizerActor:
     async def _ask(self, call: Callable[[], T]) -> T:
         if len(self._questions) >= MAX_QUESTIONS:
             raise Overloaded(f"{len(self._questions)} texts wait to be encoded or decoded already; try again")
-        question = self._threads.call(call)
+        question = self.threads.call(call)
         self._questions.add(question)
         try:
             return await question

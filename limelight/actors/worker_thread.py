@@ -7,16 +7,30 @@ and leave idle threads behind.
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from limelight.actors.outcome import settle
 from limelight.errors import EngineFailed
 
 Job = Callable[[], None]
 T = TypeVar("T")
+
+
+class BusyThread(NamedTuple):
+    """A thread that is at a job.
+
+    Attributes:
+        ident: as `threading.Thread.ident`.
+        since: when the job began, in monotonic seconds.
+    """
+
+    name: str
+    ident: int
+    since: float
 
 
 class WorkerThreads:
@@ -39,6 +53,7 @@ class WorkerThreads:
             for number, ended in enumerate(self._ended)
         ]
         self._ending = False
+        self._busy: dict[int, float] = {}  # ident of a thread -> when its job began
         try:
             for thread in self._threads:
                 thread.start()
@@ -50,6 +65,15 @@ class WorkerThreads:
     def count(self) -> int:
         """How many they are."""
         return len(self._threads)
+
+    def busy(self) -> list[BusyThread]:
+        """The threads that are at a job; from any thread."""
+        since = self._busy.copy()
+        return [
+            BusyThread(thread.name, thread.ident, since[thread.ident])
+            for thread in self._threads
+            if thread.ident in since
+        ]
 
     def put(self, job: Job) -> None:
         """Queue a job; never waits."""
@@ -98,9 +122,12 @@ class WorkerThreads:
             thread.join()
 
     def _work(self, ended: "asyncio.Future[None]") -> None:
+        ident = threading.get_ident()
         try:
             while (job := self._jobs.get()) is not None:
+                self._busy[ident] = time.monotonic()
                 job()
+                del self._busy[ident]
         finally:  # also if a job breaks its promise, or `close` would wait for ever
             post(self._loop, settle, ended)
 

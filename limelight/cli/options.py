@@ -306,6 +306,28 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         help="how long running requests may go on after Ctrl-C or SIGTERM",
     )
     life.add_argument(
+        "--drain-notice",
+        type=_whole_seconds,
+        default=0,
+        metavar="SECONDS",
+        help="before that: how long requests are still taken while /readyz says no, so that load balancers notice",
+    )
+    life.add_argument(
+        "--step-timeout",
+        type=_seconds,
+        dest="step_timeout_seconds",
+        metavar="SECONDS",
+        help="a step that takes longer, and ten times the longest so far, will never end: the server gives up with "
+        "exit code 1; 0: wait for ever. Default: 600",
+    )
+    life.add_argument(
+        "--loop-stall",
+        type=_seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="log what holds the event loop when it has stood still for so long; 0: do not watch it",
+    )
+    life.add_argument(
         "--timeout-keep-alive",
         type=_whole_seconds,
         default=120,

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.log_format import configure_logging
 from limelight.cli.settings import allowed_hosts, api_keys, engine_config, is_loopback
 from limelight.cli.telemetry import ExportSettings, Tell, export_settings, export_warnings, exporting, observed_engine
-from limelight.cli.terminal import as_options, interruptible_by_the_system, say
+from limelight.cli.terminal import LAST_STEP_SECONDS, as_options, interruptible_by_the_system, say
 from limelight.config import EngineConfig
 from limelight.engine import Engine, ModelLoader
 from limelight.errors import ConfigError
@@ -45,7 +46,7 @@ def serve(options: argparse.Namespace, loader: ModelLoader | None) -> int:
         PortUnavailable: the address is in use or not ours.
         ModelError: the model cannot be loaded.
     """
-    config = engine_config(options)
+    config = msgspec.structs.replace(engine_config(options), loop_stall_seconds=options.loop_stall)
     settings = http_settings(options)
     exports = export_settings(options.otlp_endpoint, os.environ)
     _check_certificate(options.ssl_certfile, options.ssl_keyfile)
@@ -58,7 +59,12 @@ def serve(options: argparse.Namespace, loader: ModelLoader | None) -> int:
             listeners = [listener]
             if options.metrics_port is not None:
                 listeners.append(stack.enter_context(contextlib.closing(_bind_for_metrics(options))))
-            return run(_observed(config, loader, settings, listeners, options, exports, tell))
+            code, leaves_threads = run(_observed(config, loader, settings, listeners, options, exports, tell))
+    if leaves_threads:  # an orderly exit would meet a thread in native code that nothing can stop
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def _bind_for_metrics(options: argparse.Namespace) -> socket.socket:
@@ -112,7 +118,7 @@ async def _observed(
     options: argparse.Namespace,
     exports: ExportSettings | None,
     tell: Tell,
-) -> int:
+) -> tuple[int, bool]:
     """Serve, with traces and metrics exported if they are to be."""
     content = bool(options.trace_content)
     for line in export_warnings(options.otlp_endpoint, trace_content=content, settings=exports):
@@ -129,7 +135,8 @@ async def _serve(
     options: argparse.Namespace,
     exporter: "Exporting | None",
     tell: Tell,
-) -> int:
+) -> tuple[int, bool]:
+    """The exit code, and whether threads are left that never end."""
     progress = LoadingProgress(tell=tell)
     made: Future[Server] | None = None
 
@@ -164,8 +171,8 @@ async def _serve(
             if server.aborted and exporter is not None:
                 exporter.hurry()
     finally:
-        await engine.stop()
-    return 0 if engine.failure is None else 1
+        await engine.stop(timeout_seconds=LAST_STEP_SECONDS)
+    return 0 if engine.failure is None else 1, bool(engine.left_behind)
 
 
 def _make_server(

@@ -2,20 +2,25 @@
 
 import argparse
 import asyncio
+import logging
+import os
 import socket
+import threading
 from collections.abc import Callable
 from typing import Literal
 
 import anyio
 import uvicorn
 
-from limelight.cli.terminal import handled_signals, say
+from limelight.cli.terminal import LAST_STEP_SECONDS, handled_signals, say
 from limelight.engine import Engine
 from limelight.http.app import create_app, create_metrics_app
 from limelight.http.settings import HttpSettings
 
 LAST_FRAMES_SECONDS = 1
 """After the drain: time to tell the streams that are cut off, and then no more for clients that do not read."""
+SECONDS_BEYOND = 20
+"""After all that a stop may take: then the process ends even if its event loop does not turn."""
 
 
 class Server(uvicorn.Server):
@@ -60,12 +65,13 @@ class Server(uvicorn.Server):
         self._listener = listener
         self._metrics = None if metrics_listener is None else _MetricsServer(engine, metrics_listener)
         self._drain_seconds: int = options.drain_timeout
+        self._notice_seconds: int = options.drain_notice
         self._url = _url(options.host, self._listener, options.ssl_certfile is not None, settings.root_path)
 
     async def run(self) -> None:  # type: ignore[override]
         """Serves until it is told to end, or the engine fails."""
         first, second = anyio.Event(), anyio.Event()
-        with handled_signals(lambda: (second if first.is_set() else first).set()):
+        with handled_signals(lambda: (second if first.is_set() else first).set(), self._ends_without_the_loop):
             async with anyio.create_task_group() as group:
                 group.start_soon(self._drain, first)
                 group.start_soon(self._abort, second, group.cancel_scope)
@@ -92,9 +98,25 @@ class Server(uvicorn.Server):
             self._tell(
                 f"stopping: {num_requests} running, up to {self._drain_seconds} s for them; once more to stop at once"
             )
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._leave)
+            has_finished = await self._engine.drain(self._drain_seconds, notice_seconds=self._notice_seconds)
+        if not has_finished:
+            # What still runs ends with an error frame, which uvicorn then has time to send.
+            await self._engine.stop(LAST_STEP_SECONDS)
+
+    async def _leave(self) -> None:
+        await anyio.sleep(self._notice_seconds)
         self.should_exit = True  # closes the listening socket; what runs goes on for `timeout_graceful_shutdown`
-        if not await self._engine.drain(self._drain_seconds):
-            await self._engine.stop()  # what still runs ends with an error frame, which uvicorn then has time to send
+
+    def _ends_without_the_loop(self, num_signals: int) -> None:
+        """In the signal handler: whatever holds the event loop up, the process ends."""
+        seconds = SECONDS_BEYOND
+        if num_signals == 1:
+            seconds += self._notice_seconds + self._drain_seconds
+        timer = threading.Timer(seconds, _end_at_once, [self._tell])
+        timer.daemon = True
+        timer.start()
 
     async def _abort(self, told: anyio.Event, scope: anyio.CancelScope) -> None:
         await told.wait()
@@ -134,6 +156,13 @@ class _MetricsServer(uvicorn.Server):
         """Serve no longer."""
         self.should_exit = True
         await self._ended.wait()
+
+
+def _end_at_once(tell: Callable[[str], None]) -> None:
+    """On a thread of its own."""
+    tell("the event loop does not turn, or a thread never ends: this process ends all the same")
+    logging.shutdown()
+    os._exit(1)
 
 
 def _http_protocol() -> "type[asyncio.Protocol] | Literal['h11']":

@@ -10,6 +10,8 @@ from types import FrameType
 
 from limelight.config import EngineConfig
 
+LAST_STEP_SECONDS = 10.0
+"""For the step in hand when a server ends; its requests have been answered."""
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
 
@@ -43,11 +45,16 @@ def interruptible_by_the_system() -> Iterator[None]:
 
 
 @contextmanager
-def handled_signals(handle: Callable[[], None]) -> Iterator[None]:
-    """Calls `handle` on the loop for each SIGINT or SIGTERM."""
+def handled_signals(handle: Callable[[], None], at_once: Callable[[int], None] | None = None) -> Iterator[None]:
+    """Calls, for each SIGINT or SIGTERM, `at_once` with how many there have been, and then `handle` on the loop."""
     loop = asyncio.get_running_loop()
+    num_signals = 0
 
     def received(number: int, frame: FrameType | None) -> None:
+        nonlocal num_signals
+        num_signals += 1
+        if at_once is not None:
+            at_once(num_signals)
         loop.call_soon_threadsafe(handle)
 
     before = {number: signal.signal(number, received) for number in (signal.SIGINT, signal.SIGTERM)}

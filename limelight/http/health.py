@@ -7,25 +7,17 @@ from litestar import Request, Response, get, route
 from litestar.handlers import HTTPRouteHandler
 
 from limelight import __version__
-from limelight.engine import EngineState
+from limelight.engine import EngineHealth, EngineState
 from limelight.http.auth import PUBLIC
 from limelight.http.exchange import UNTRACED
 from limelight.http.keys.principal import OBSERVE
 from limelight.http.serving import Serving
 
 PROBE = PUBLIC | UNTRACED
-_REASONS = {
-    EngineState.NEW: "the engine has not been started",
-    EngineState.LOADING: "the model is loading",
-    EngineState.READY: None,
-    EngineState.DRAINING: "the server finishes its running requests and takes no new ones",
-    EngineState.STOPPED: "the engine has been stopped",
-    EngineState.FAILED: "the engine has failed; restart the server",
-}
 
 
 class Health(msgspec.Struct, frozen=True):
-    """State of the engine and, for those who may observe, what that means unless it is ready."""
+    """State of the engine and, for those who may observe, what speaks against sending it work."""
 
     status: str
     reason: str | None
@@ -48,7 +40,8 @@ class Version(msgspec.Struct, frozen=True):
 def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
     """`/health`, `/livez`, `/readyz`, `/ping` (which is `/health` for SageMaker), `/version` and `/load`.
 
-    `/health` is for restarting a broken server, so draining is healthy; `/readyz` is for sending it work.
+    `/health` is for restarting a broken server, so draining is healthy; `/readyz` is for sending it work, so it
+    also says no while steps do not go on, or a stop is announced.
     """
 
     @get("/livez", opt=PROBE)
@@ -59,17 +52,20 @@ def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
     @get("/health", opt=PROBE)
     async def health(request: Request[Any, Any, Any]) -> Response[Health]:
         """The engine is healthy, draining included."""
-        return _answer(serving, request, EngineState.READY, EngineState.DRAINING)
+        now = serving.engine.health()
+        return _answer(now, request, is_good=_is_healthy(now))
 
     @get("/readyz", opt=PROBE)
     async def readyz(request: Request[Any, Any, Any]) -> Response[Health]:
-        """New requests are taken."""
-        return _answer(serving, request, EngineState.READY)
+        """New requests are taken, and steps go on."""
+        now = serving.engine.health()
+        return _answer(now, request, is_good=now.is_ready)
 
     @route("/ping", http_method=["GET", "POST"], status_code=200, opt=PROBE)
     async def ping(request: Request[Any, Any, Any]) -> Response[Health]:
         """The same as `/health`."""
-        return _answer(serving, request, EngineState.READY, EngineState.DRAINING)
+        now = serving.engine.health()
+        return _answer(now, request, is_good=_is_healthy(now))
 
     @get("/load", opt=UNTRACED)
     async def load() -> Load:
@@ -89,7 +85,11 @@ def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
     return [livez, health, readyz, ping, load, version]
 
 
-def _answer(serving: Serving, request: Request[Any, Any, Any], *good: EngineState) -> Response[Health]:
-    state = serving.engine.state
-    reason = _REASONS[state] if OBSERVE in request.scope["user"].scopes else None
-    return Response(Health(state.value, reason), status_code=200 if state in good else 503)
+def _answer(health: EngineHealth, request: Request[Any, Any, Any], *, is_good: bool) -> Response[Health]:
+    may_know = OBSERVE in request.scope["user"].scopes
+    reason = "; ".join(health.reasons) if may_know and health.reasons else None
+    return Response(Health(health.state.value, reason), status_code=200 if is_good else 503)
+
+
+def _is_healthy(health: EngineHealth) -> bool:
+    return health.state in (EngineState.READY, EngineState.DRAINING)

@@ -41,6 +41,8 @@ class EngineCounters:
         usage: totals by principal.
         step_seconds, step_part_seconds, step_tokens, step_batch_size: of steps, the second by part.
         num_stalls: tokens that came later than `stall_seconds`.
+        num_stuck_steps, num_stuck_calls, num_loop_stalls: what the watchdogs have named: steps, calls on threads, and
+            standstills of the event loop.
         accepted_drafts: how many guesses of a sequence's step were right -> how often that happened.
     """
 
@@ -73,6 +75,7 @@ class EngineCounters:
         self.step_tokens = Histogram(buckets.STEP_TOKENS)
         self.step_batch_size = Histogram(buckets.BATCH_SIZES)
         self.num_stalls = 0
+        self.num_stuck_steps = self.num_stuck_calls = self.num_loop_stalls = 0
         self.accepted_drafts = [0] * (MAX_SPECULATIVE_TOKENS + 1)
         self._models: set[str] = set()
 

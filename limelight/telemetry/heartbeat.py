@@ -43,12 +43,14 @@ class Heartbeat:
 
     Attributes:
         lag_seconds: how late each timer was.
+        on_beat: called at each beat.
         samples: of the last ten minutes, oldest first.
         num_samples: taken so far: whoever follows them sees by it that there is a new one.
     """
 
     def __init__(self) -> None:
         self.lag_seconds = Histogram(LAG_SECONDS)
+        self.on_beat: Callable[[], None] | None = None
         self.samples: deque[Sample] = deque(maxlen=NUM_SAMPLES)
         self.num_samples = 0
         self._num_tokens = self._num_steps = 0
@@ -71,6 +73,8 @@ class Heartbeat:
                 lag = max(time.monotonic() - due, 0.0)
                 self.lag_seconds.observe(lag)
                 longest = max(longest, lag)
+                if self.on_beat is not None:
+                    self.on_beat()
             self._take(statistics(), longest)
 
     def _take(self, now: EngineStatistics, lag_seconds: float) -> None:

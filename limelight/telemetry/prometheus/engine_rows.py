@@ -141,6 +141,17 @@ ENGINE_ROWS = (
         lambda at: histogram(at.heartbeat.lag_seconds),
     ),
     MetricRow(
+        "counter",
+        "limelight_stuck",
+        "What the watchdogs have named in the log: steps, calls on threads, standstills of the event loop",
+        ("what",),
+        lambda at: (
+            (("step",), at.counters.num_stuck_steps),
+            (("call",), at.counters.num_stuck_calls),
+            (("loop",), at.counters.num_loop_stalls),
+        ),
+    ),
+    MetricRow(
         "gauge",
         "limelight_adapter_bytes",
         "Memory of each loaded LoRA adapter",

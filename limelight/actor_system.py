@@ -43,8 +43,8 @@ from limelight.telemetry.timeline import RequestTimeline
 
 logger = logging.getLogger(__name__)
 
-SECONDS_FOR_OTHER_THREADS = 1.0
-"""To end, when one never will."""
+SECONDS_FOR_A_THREAD = 1.0
+"""To end, however little time there is."""
 SECONDS_OF_A_LONG_LOAD = 5.0
 """After so long, grammars are prepared, too, which takes some tenths of a second; else with the first one."""
 
@@ -381,7 +381,7 @@ class ActorSystem:
 
     async def _close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
         """Wait for the threads of a part, within bounds."""
-        with anyio.CancelScope(shield=True, deadline=self._give_up_at) as self._closing:
+        with anyio.CancelScope(shield=True, deadline=self._closing_deadline()) as self._closing:
             await close()
         if self._closing.cancelled_caught:
             self.left_behind += (name,)
@@ -396,7 +396,11 @@ class ActorSystem:
         """From any closing of now or later, be back after so long."""
         self._give_up_at = min(self._give_up_at, asyncio.get_running_loop().time() + seconds)
         if self._closing is not None:
-            self._closing.deadline = self._give_up_at
+            self._closing.deadline = self._closing_deadline()
+
+    def _closing_deadline(self) -> float:
+        """A thread that hangs takes no time from those that do not."""
+        return max(self._give_up_at, asyncio.get_running_loop().time() + SECONDS_FOR_A_THREAD)
 
     def _ended(self, adapters: Adapters, actor: RequestActor) -> None:
         """A request has ended: its adapter may leave, and its numbers are complete."""
@@ -441,7 +445,7 @@ class ActorSystem:
 
     def _is_hung(self, failure: EngineFailed) -> None:
         """A step will never end, and nor will its thread."""
-        self._give_up_within(SECONDS_FOR_OTHER_THREADS)
+        self._give_up_within(SECONDS_FOR_A_THREAD)
         self._died(failure)
 
     def _died(self, failure: EngineFailed) -> None:

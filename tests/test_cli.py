@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -112,12 +113,18 @@ class Process:
 
 
 @contextmanager
-def serving(model: str, *arguments: str, env: Mapping[str, str] | None = None, changes: str = "") -> Iterator[Process]:
+def serving(
+    model: str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    changes: str = "",
+    stderr: int | IO[str] = subprocess.PIPE,
+) -> Iterator[Process]:
     with subprocess.Popen(
         command(model, "serve", "--port", "0", *arguments, changes=changes),
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         env={**os.environ, **(env or {})},
     ) as process:

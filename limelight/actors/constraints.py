@@ -8,6 +8,7 @@ limit, after which the request has failed, while its thread comes back when it i
 import asyncio
 import contextlib
 import logging
+from functools import partial
 
 from limelight.actors.channel import Channel, Sender
 from limelight.actors.mask_making import MaskMaking
@@ -22,7 +23,8 @@ from limelight.actors.messages import (
     ToModelRunner,
     ToScheduler,
 )
-from limelight.actors.worker_thread import WorkerThreads, post
+from limelight.actors.timed_answer import TimedAnswer
+from limelight.actors.worker_thread import WorkerThreads
 from limelight.errors import InvalidRequest, LimelightError, Overloaded
 from limelight.models.constraints.compiling import ConstraintCompiler
 from limelight.models.constraints.constraint import failure
@@ -69,6 +71,7 @@ class ConstraintsActor:
         self._max_compile_seconds = max_compile_seconds
         self._max_mask_seconds = max_mask_seconds
         self._loop = asyncio.get_running_loop()
+        self._pending: set[TimedAnswer] = set()
         self.compile_threads = WorkerThreads("limelight-compile", NUM_COMPILE_THREADS)
         try:
             self._mask_threads = WorkerThreads("limelight-masks", NUM_MASK_THREADS)
@@ -87,9 +90,7 @@ class ConstraintsActor:
             for message in await self._inbox.drain():
                 match message:
                     case Compile():
-                        _Compiling(message, self._compiler, self._loop, self._max_compile_seconds).start(
-                            self.compile_threads
-                        )
+                        self._compile(message)
                     case MakeMasks():
                         MaskMaking(
                             message, self._mask_threads, self._loop, self._max_mask_seconds, self._tell_masks
@@ -97,6 +98,8 @@ class ConstraintsActor:
 
     async def close(self) -> None:
         """End the threads; what they are at is waited for, what is queued is dropped."""
+        for answer in list(self._pending):
+            answer.drop()
         await self.compile_threads.close()
         await self._mask_threads.close()
 
@@ -111,62 +114,35 @@ class ConstraintsActor:
             self._scheduler.tell(message)
         self._runner.tell(masks)
 
+    def _compile(self, message: Compile) -> None:
+        seconds = self._max_compile_seconds
+        TimedAnswer(
+            partial(self._compiled, message),
+            message.reply_to,
+            self.compile_threads,
+            seconds,
+            lambda: InvalidRequest(
+                f"structured_outputs takes longer than {seconds:g} s to compile; make it simpler",
+                param="structured_outputs",
+            ),
+            lambda: Overloaded(
+                f"the threads that compile structured_outputs have been busy for {seconds:g} s; try again later",
+                retry_after_seconds=seconds,
+            ),
+            self._pending,
+        )
 
-class _Compiling:
-    """One `Compile`, answered in time. All but `_compile` runs on the loop."""
-
-    def __init__(
-        self, message: Compile, compiler: ConstraintCompiler, loop: asyncio.AbstractEventLoop, seconds: float
-    ) -> None:
-        self._message = message
-        self._compiler = compiler
-        self._loop = loop
-        self._seconds = seconds
-        self._has_begun = False
-        self._answered = False
-        self._limit: asyncio.TimerHandle | None = None
-
-    def start(self, threads: WorkerThreads) -> None:
-        self._limit = self._loop.call_later(self._seconds, self._give_up)
-        threads.put(self._compile)
-
-    def _compile(self) -> None:
+    def _compiled(self, message: Compile) -> Compiled | Failed:
         """On a compile thread."""
-        if self._answered or self._message.reply_to.closed:
-            post(self._loop, self._answer, None)
-            return
-        self._has_begun = True
-        answer: Compiled | Failed
         try:
-            answer = Compiled(self._compiler.compile(self._message.sampling, self._message.marks))
+            return Compiled(self._compiler.compile(message.sampling, message.marks))
         except LimelightError as error:
-            answer = Failed(error)
+            return Failed(error)
         except BaseException as error:  # a bug, or a panic in native code, fails its own request only
             logger.exception(
                 "request %s: its constraints could not be compiled",
-                self._message.request_id,
+                message.request_id,
                 exc_info=without_message(error),
-                extra=of_request(self._message.request_id),
+                extra=of_request(message.request_id),
             )
-            answer = Failed(failure(error))
-        post(self._loop, self._answer, answer)
-
-    def _give_up(self) -> None:
-        if self._has_begun:
-            error: LimelightError = InvalidRequest(
-                f"structured_outputs takes longer than {self._seconds:g} s to compile; make it simpler",
-                param="structured_outputs",
-            )
-        else:
-            error = Overloaded(
-                f"the threads that compile structured_outputs have been busy for {self._seconds:g} s; try again later",
-                retry_after_seconds=self._seconds,
-            )
-        self._answer(Failed(error))
-
-    def _answer(self, answer: Compiled | Failed | None) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-        if not self._answered and answer is not None:
-            self._message.reply_to.tell(answer)
-        self._answered = True
+            return Failed(failure(error))

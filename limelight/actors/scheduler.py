@@ -151,8 +151,18 @@ class SchedulerActor:
             for sequence in sequences:
                 self._planner.add(sequence)
         except LimelightError as error:
-            self._planner.cancel(submit.request_id)
-            self._outbox.append((submit.reply_to, Failed(error)))
+            self._refuse(submit, error)
+        except Exception as error:  # a bug that one request has met, and others need not meet
+            logger.exception(
+                "request %s could not be scheduled", submit.request_id, extra=of_request(submit.request_id)
+            )
+            failure = LimelightError(f"the request could not be scheduled: {type(error).__name__}")
+            failure.__cause__ = error
+            self._refuse(submit, failure)
+
+    def _refuse(self, submit: Submit, error: LimelightError) -> None:
+        self._planner.cancel(submit.request_id)
+        self._outbox.append((submit.reply_to, Failed(error)))
 
     def _fail(self, sequences: Iterable[Sequence], error: LimelightError) -> None:
         """Fail the requests of `sequences`, each once, with all their choices."""

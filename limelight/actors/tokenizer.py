@@ -11,7 +11,8 @@ import msgspec
 
 from limelight.actors.channel import Channel
 from limelight.actors.messages import Encode, Encoded, Failed, ToTokenizer
-from limelight.actors.worker_thread import WorkerThreads, post
+from limelight.actors.timed_answer import TimedAnswer
+from limelight.actors.worker_thread import WorkerThreads
 from limelight.errors import ContextLengthExceeded, EngineNotRunning, InvalidRequest, LimelightError, Overloaded
 from limelight.generation import ChatPrompt, Prompt, TextPrompt, TokensPrompt, Truncation
 from limelight.models.loaded_model import ChatFormat, Vocabulary
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 NUM_THREADS = 2
 PROBED_CHARACTERS_PER_TOKEN = 16
 """A text longer than this times the context is probably too long, so a part of it is encoded first."""
+MAX_ENCODE_SECONDS = 60.0
+"""Native code that never returns keeps its thread; who waits for it is told after so long."""
 MAX_QUESTIONS = 256
 """Calls of `encode` and `decode` that may wait at once."""
 
@@ -37,6 +40,7 @@ class TokenizerActor:
         inbox: one message per live request at most.
         max_model_len: a text that clearly has more tokens is refused without encoding all of it.
         vocab_size: the model's tokens; a tokenizer may know more of them, which the model has no embedding for.
+        max_seconds: what takes longer fails its request.
 
     Attributes:
         threads: that encode.
@@ -55,28 +59,32 @@ class TokenizerActor:
         *,
         max_model_len: int,
         vocab_size: int,
+        max_seconds: float = MAX_ENCODE_SECONDS,
     ) -> None:
         self._inbox = inbox
         self._vocabulary = vocabulary
         self._chat_format = chat_format
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
+        self._max_seconds = max_seconds
         self.threads = WorkerThreads("limelight-encode", NUM_THREADS)
+        self._pending: set[TimedAnswer] = set()
         self._questions: set[asyncio.Future[Any]] = set()
 
     async def run(self) -> None:
         """Hand every message to the threads, until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
             for message in await self._inbox.drain():
-                self.threads.put(partial(self._answer, loop, message))
+                self._start(message)
 
     async def close(self) -> None:
         """End the threads; an encoding in progress is waited for, queued ones are dropped."""
-        await self.threads.close()
+        for answer in list(self._pending):
+            answer.drop()
         for question in self._questions:
             if not question.done():
                 question.set_exception(EngineNotRunning("the engine was stopped before the text was encoded"))
+        await self.threads.close()
 
     async def encode(self, prompt: Prompt) -> Encoded:
         """What a request with this prompt would be submitted with, whatever its length.
@@ -103,21 +111,34 @@ class TokenizerActor:
         question = self.threads.call(call)
         self._questions.add(question)
         try:
-            return await question
+            return await asyncio.wait_for(question, self._max_seconds)
+        except TimeoutError:
+            raise Overloaded(f"no text could be encoded or decoded for {self._max_seconds:g} s; try again") from None
         finally:
             self._questions.discard(question)
 
-    def _answer(self, loop: asyncio.AbstractEventLoop, message: Encode) -> None:
+    def _start(self, message: Encode) -> None:
+        seconds = self._max_seconds
+        TimedAnswer(
+            partial(self._answer, message),
+            message.reply_to,
+            self.threads,
+            seconds,
+            lambda: Overloaded(f"the prompt could not be encoded within {seconds:g} s; try again, or shorten it"),
+            lambda: Overloaded(
+                f"the threads that encode prompts have been stuck for {seconds:g} s; try another server"
+            ),
+            self._pending,
+        )
+
+    def _answer(self, message: Encode) -> Encoded | Failed:
         """On an encoding thread."""
-        if message.reply_to.closed:
-            return  # cancelled while it was queued
-        answer: Encoded | Failed
         began_at = time.monotonic()
         try:
             encoded = self._encode(message)
-            answer = msgspec.structs.replace(encoded, seconds=time.monotonic() - began_at)
+            return msgspec.structs.replace(encoded, seconds=time.monotonic() - began_at)
         except LimelightError as error:
-            answer = Failed(error)
+            return Failed(error)
         except BaseException as error:  # a bug, or a panic in native code, fails its own request only
             logger.exception(
                 "request %s: the prompt could not be encoded",
@@ -127,8 +148,7 @@ class TokenizerActor:
             )
             failure = LimelightError(f"the prompt could not be encoded: {type(error).__name__}")
             failure.__cause__ = error
-            answer = Failed(failure)
-        post(loop, message.reply_to.tell, answer)
+            return Failed(failure)
 
     def _encode(self, message: Encode) -> Encoded:
         encoded = self._tokens(message.prompt, bounded=message.truncation is None)

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from limelight.config import EngineConfig
@@ -25,8 +25,9 @@ _CONFIG_FIELD = re.compile(rf"\b({'|'.join(name for name in EngineConfig.__struc
 
 
 def say(line: str) -> None:
-    """Tells the person something; standard output stays free for results."""
-    print(line, file=sys.stderr, flush=True)
+    """Tells the person something; standard output stays free for results. That nobody can hear it ends nothing."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def as_options(text: str) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from limelight.generation import Generation as Generation
     from limelight.generation import GenerationRequest as GenerationRequest
     from limelight.generation import SamplingParams as SamplingParams
+    from limelight.generation import Share as Share
     from limelight.generation import TextPrompt as TextPrompt
     from limelight.generation import TokenLogprob as TokenLogprob
     from limelight.generation import TokensPrompt as TokensPrompt
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from limelight.structured_outputs import StructuredOutputsParams as StructuredOutputsParams
     from limelight.telemetry.request_view import RequestView as RequestView
     from limelight.telemetry.statistics import EngineStatistics as EngineStatistics
+    from limelight.telemetry.statistics import QuotaStanding as QuotaStanding
 
 __version__ = "0.1.0.dev0"
 
@@ -53,6 +55,7 @@ _HOMES = {
     "TextPrompt": "limelight.generation",
     "ChatPrompt": "limelight.generation",
     "Deadlines": "limelight.generation",
+    "Share": "limelight.generation",
     "Delta": "limelight.generation",
     "Completion": "limelight.generation",
     "Generation": "limelight.generation",
@@ -63,6 +66,7 @@ _HOMES = {
     "LimelightError": "limelight.errors",
     "RequestView": "limelight.telemetry.request_view",
     "EngineStatistics": "limelight.telemetry.statistics",
+    "QuotaStanding": "limelight.telemetry.statistics",
     "HttpSettings": "limelight.http.settings",
     "create_app": "limelight.http.app",
 }
@@ -85,8 +89,10 @@ __all__ = [
     "HttpSettings",
     "LimelightError",
     "LoRARequest",
+    "QuotaStanding",
     "RequestView",
     "SamplingParams",
+    "Share",
     "Stream",
     "StructuredOutputsParams",
     "TextPrompt",

@@ -8,6 +8,7 @@ import contextlib
 import contextvars
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
@@ -22,6 +23,7 @@ from limelight.actors.live_requests import LiveRequests
 from limelight.actors.messages import ToConstraints, ToScheduler, ToTokenizer
 from limelight.actors.model_runner import ModelRunner
 from limelight.actors.outcome import settle
+from limelight.actors.quotas import Quotas
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.prompt_progress import PromptProgress
@@ -31,13 +33,13 @@ from limelight.actors.tokenizer import TokenizerActor
 from limelight.actors.watchdog import Watchdog
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
 from limelight.errors import EngineFailed, EngineNotRunning, LimelightError, NotOnAsyncio, Overloaded
-from limelight.generation import MAX_CHOICES, GenerationRequest
+from limelight.generation import MAX_CHOICES, GenerationRequest, Share
 from limelight.health import WHAT_STATES_MEAN, EngineHealth, EngineState
 from limelight.models.constraints.compiling import ConstraintCompiler
 from limelight.models.loaded_model import LoadedModel
 from limelight.running_parts import RunningParts, make_planner
 from limelight.telemetry.loop_watch import LoopWatch
-from limelight.telemetry.statistics import EngineStatistics
+from limelight.telemetry.statistics import EngineStatistics, QuotaStanding
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.timeline import RequestTimeline
 
@@ -236,6 +238,14 @@ class ActorSystem:
         """End a live request, and let its readers meet `reason`; returns whether there was one."""
         return self._parts is not None and self._parts.live.abort(request_id, reason)
 
+    def quota(self, share: Share) -> QuotaStanding | None:
+        """What is left of the quota of `share`; None: it has none, or nothing is up."""
+        return None if self._parts is None else self._parts.quotas.standing(share)
+
+    def num_requests_of(self, owner: str) -> int:
+        """Live requests of `owner`."""
+        return 0 if self._parts is None else self._parts.live.num_of_owner(owner)
+
     def statistics(self) -> EngineStatistics:
         """Counts of requests, seats, pages and steps.
 
@@ -295,6 +305,7 @@ class ActorSystem:
         config = self._config
         ledger = StepLedger(self._telemetry, config.stall_seconds)
         planner = make_planner(config, model, ledger, ledger.step_costs)
+        quotas = Quotas(time.monotonic)
         constraints_inbox: Channel[ToConstraints] = Channel(
             "constraints", config.max_num_requests + MAX_PIPELINE_DEPTH + 1
         )
@@ -307,6 +318,7 @@ class ActorSystem:
             config.stream_interval,
             ledger,
             config.max_queued_tokens,
+            quotas,
         )
         tokenizer_inbox: Channel[ToTokenizer] = Channel("tokenizer", config.max_num_requests + 1)
         tokenizer = TokenizerActor(
@@ -346,6 +358,7 @@ class ActorSystem:
                     to_tokenizer=tokenizer_inbox.sender,
                     to_constraints=constraints_inbox.sender,
                     live=live,
+                    quotas=quotas,
                     background=BackgroundTasks(group),
                     ledger=ledger,
                     telemetry=self._telemetry,

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from limelight.errors import InvalidRequest, UnsupportedField
-from limelight.generation import GenerationRequest, TokensPrompt
+from limelight.generation import MAX_QUOTA_TOKENS, GenerationRequest, Share, TokensPrompt
 from limelight.quoting import MAX_REASON_CHARACTERS, encodable, quoted
 
 UNSEEDED = (None, -1)
@@ -75,8 +75,8 @@ def check_types(request: GenerationRequest) -> None:
         raise InvalidRequest(f"priority is {quoted(request.priority)}; it must be an integer", param="priority")
     if not isinstance(request.adapter, str | None):
         raise InvalidRequest(f"adapter is {quoted(request.adapter)}; it must be a string", param="adapter")
-    if not (isinstance(request.weight, int | float) and 0 < request.weight < math.inf):
-        raise InvalidRequest(f"weight is {quoted(request.weight)}; it must be a number above 0", param="weight")
+    if request.share is not None:
+        _check_share(request.share)
     for field in () if request.deadlines is None else request.deadlines.__struct_fields__:
         limit = getattr(request.deadlines, field)
         if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
@@ -85,6 +85,29 @@ def check_types(request: GenerationRequest) -> None:
             )
     if not isinstance(request.cache_salt, str | None):
         raise InvalidRequest(f"cache_salt is {quoted(request.cache_salt)}; it must be a string", param="cache_salt")
+
+
+def _check_share(share: Share) -> None:
+    for field, name in (("name", share.name), ("payer", share.payer)):
+        if name is not None and encodable(name) != name:
+            raise InvalidRequest(
+                f"share.{field} is {quoted(name)}; it must be a string of at most {MAX_REASON_CHARACTERS} characters "
+                "that UTF-8 can encode",
+                param="share",
+            )
+    if not (isinstance(share.weight, int | float) and 0 < share.weight < math.inf):
+        raise InvalidRequest(f"share.weight is {quoted(share.weight)}; it must be a number above 0", param="share")
+    for field, number in (("tokens_per_minute", share.tokens_per_minute), ("burst_tokens", share.burst_tokens)):
+        if number is not None and not (isinstance(number, int | float) and 1 <= number <= MAX_QUOTA_TOKENS):
+            raise InvalidRequest(
+                f"share.{field} is {quoted(number)}; it must be a number from 1 to {MAX_QUOTA_TOKENS}, or None",
+                param="share",
+            )
+    if share.burst_tokens is not None and share.tokens_per_minute is None:
+        raise InvalidRequest(
+            f"share.burst_tokens is {share.burst_tokens:g} without tokens_per_minute; give both, or neither",
+            param="share",
+        )
 
 
 def with_seed(request: GenerationRequest) -> GenerationRequest:

@@ -32,6 +32,7 @@ from limelight.generation import (
     GenerationRequest,
     Prompt,
     SamplingParams,
+    Share,
     TextPrompt,
     TokensPrompt,
 )
@@ -47,7 +48,7 @@ from limelight.telemetry.live_view import LiveView
 from limelight.telemetry.prometheus.collector import EngineCollector, register, unregister
 from limelight.telemetry.prometheus.snapshot import Snapshot
 from limelight.telemetry.request_view import RequestView
-from limelight.telemetry.statistics import EngineStatistics, LoadedAdapter
+from limelight.telemetry.statistics import EngineStatistics, LoadedAdapter, QuotaStanding
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.tracing import Tracing
 
@@ -239,6 +240,14 @@ class Engine:
             EngineNotRunning, EngineFailed: as `model`.
         """
         return self._system.statistics()
+
+    def quota(self, share: Share) -> QuotaStanding | None:
+        """What is left of the quota of `share` at this moment; None: it has none, or the engine is not up."""
+        return self._system.quota(share)
+
+    def num_requests_of(self, owner: str) -> int:
+        """Live requests of `owner`."""
+        return self._system.num_requests_of(owner)
 
     # ---- requests from outside
 

@@ -21,6 +21,7 @@ MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARACTERS = 1024
 MAX_LOGPROB_TOKEN_IDS = 128
 MAX_REPETITION_PATTERN_TOKENS = 256
+MAX_QUOTA_TOKENS = 10**9
 GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this are greedy decoding (as in vLLM)."""
 MIN_TEMPERATURE = 0.01
@@ -262,6 +263,29 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     max_total_ms: float | None = None
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose turn a request takes where requests of equal priority compete, and how much that one may use.
+
+    Its quota is a token bucket: it fills by `tokens_per_minute` up to `burst_tokens`. A request costs what its `usage`
+    says: the tokens of the prompt that were not cached, and those of the output. It is let in if the bucket has what
+    its prompt costs (or is full, for a prompt that costs more than it holds), else it fails with `ShareExceeded`, which
+    says when the bucket will. Output is taken as it is drawn, also below zero. What is not computed is given back.
+
+    Attributes:
+        name: of a key, user or team; at most 300 characters, which UTF-8 can encode.
+        weight: one of weight 3 gets three times what one of weight 1 gets, while both want more.
+        tokens_per_minute: 1 to 1,000,000,000; None: no quota.
+        burst_tokens: likewise; None: those of one minute.
+        payer: the name of the one whose quota it is, if several shares draw on one; None: its own.
+    """
+
+    name: str
+    weight: float = 1.0
+    tokens_per_minute: float | None = None
+    burst_tokens: float | None = None
+    payer: str | None = None
+
+
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request as the engine admits it.
 
@@ -274,9 +298,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
             adapter share cached prefix pages.
         owner: name of the principal that asked, for accounting; never its key.
         max_owner_requests: live requests that the owner may have, this one included; None: any number.
-        share: whose turn it takes when requests of equal priority compete: the name of a user or team, say; None: the
-            owner's.
-        weight: of that share; one of weight 3 gets three times what one of weight 1 gets, while both want more.
+        share: whose turn it takes when requests compete, and on whose quota it draws; None: the owner's, without one.
         reasoning: how the model marks its reasoning, which then becomes `Delta.reasoning` and not text; None leaves it
             in the text. A rendered prompt that ends inside a reasoning lets the output begin in it.
         pooling: read the prompt's hidden states and draw nothing; None: generate.
@@ -297,8 +319,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str | None = None
     owner: str = "anonymous"
     max_owner_requests: int | None = None
-    share: str | None = None
-    weight: float = 1.0
+    share: Share | None = None
     reasoning: ReasoningFormat | None = None
     pooling: Pooling | None = None
     truncation: Truncation | None = None

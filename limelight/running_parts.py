@@ -8,6 +8,7 @@ from limelight.actors.background import BackgroundTasks
 from limelight.actors.channel import Sender
 from limelight.actors.live_requests import LiveRequests
 from limelight.actors.messages import ToConstraints, ToScheduler, ToTokenizer
+from limelight.actors.quotas import Quotas
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.observer import Observer
@@ -39,6 +40,7 @@ class RunningParts:
     to_tokenizer: Sender[ToTokenizer]
     to_constraints: Sender[ToConstraints]
     live: LiveRequests
+    quotas: Quotas
     background: BackgroundTasks
     ledger: StepLedger
     telemetry: Telemetry

@@ -15,15 +15,16 @@ def test_keys_are_made_listed_and_removed(tmp_path, capsys):
     [entry] = read_keys(tmp_path / "keys.json").keys
     assert (entry.name, entry.sha256, entry.scopes) == ("team-a", digest_of(key), ("infer",))
     options = (
-        "--scope observe --scope admin --model m --max-num-requests 4 --best-priority -2 --weight 2.5 --private-cache"
+        "--scope observe --scope admin --model m --max-num-requests 4 --best-priority -2 --weight 2.5 --private-cache "
+        "--tokens-per-minute 6000 --burst-tokens 500"
     )
     assert main(["keys", "add", file, "ops", *options.split()]) == 0
     assert key not in capsys.readouterr().out
     assert main(["keys", "list", file]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "team-a: infer",
-        "ops: observe, admin; at most 4; best priority -2; models m; weight 2.5; private cache",
-    ]
+    team, ops = capsys.readouterr().out.splitlines()
+    assert team == "team-a: infer"
+    limits = "at most 4; best priority -2; models m; weight 2.5; 6000 tokens per minute; 500 at once; private cache"
+    assert ops == f"ops: observe, admin; {limits}"
     assert main(["keys", "remove", file, "team-a"]) == 0
     assert [entry.name for entry in read_keys(tmp_path / "keys.json").keys] == ["ops"]
 
@@ -36,6 +37,9 @@ def test_keys_are_made_listed_and_removed(tmp_path, capsys):
         (["add", "keys.json", "ada"], "has a key named 'ada'"),
         (["add", "keys.json", "bob", "--max-num-requests", "0"], "at least 1"),
         (["add", "keys.json", "bob", "--weight", "0"], "above 0"),
+        (["add", "keys.json", "bob", "--tokens-per-minute", "nan"], "from 1 to 1000000000"),
+        (["add", "keys.json", "bob", "--tokens-per-minute", "5", "--burst-tokens", "0"], "from 1 to 1000000000"),
+        (["add", "keys.json", "bob", "--burst-tokens", "5"], "burst_tokens without tokens_per_minute"),
         (["add", "keys.json", ""], "1 to"),
     ],
 )

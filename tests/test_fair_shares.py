@@ -6,7 +6,7 @@ import pytest
 
 from limelight import Engine, SamplingParams
 from limelight.errors import InvalidRequest
-from limelight.generation import GenerationRequest, TextPrompt
+from limelight.generation import GenerationRequest, Share, TextPrompt
 from limelight.http import HttpSettings
 from limelight.http.keys.key_file import KeyEntry, KeyFile, digest_of, write_keys
 from limelight.testing import scripted_engine
@@ -34,15 +34,23 @@ async def steps_to_first_token(engine: Engine, request: GenerationRequest) -> in
         return engine.statistics().num_steps - before
 
 
-@pytest.mark.parametrize("by", ["owner", "share"])
+def of_owner(name: str) -> dict[str, object]:
+    return {"owner": name}
+
+
+def of_share(name: str) -> dict[str, object]:
+    return {"share": Share(name=name)}
+
+
+@pytest.mark.parametrize("by", [of_owner, of_share])
 @pytest.mark.parametrize("depth", [1, 2])
 async def test_one_request_is_served_at_once_beside_a_crowd(by, depth):
     options = {"max_num_seqs": 4, "max_num_batched_tokens": 32, "step_seconds": 0.002, "pipeline_depth": depth}
     async with scripted_engine("a" * 1000, num_pages=512, **options) as engine:
-        crowd = [asyncio.create_task(run(engine, asking(f"r{number}", **{by: "crowd"}))) for number in range(40)]
+        crowd = [asyncio.create_task(run(engine, asking(f"r{number}", **by("crowd")))) for number in range(40)]
         await until(lambda: engine.statistics().num_running == 4)
-        single = await steps_to_first_token(engine, asking("single", **{by: "single"}))
-        one_more = await steps_to_first_token(engine, asking("late", **{by: "crowd"}))
+        single = await steps_to_first_token(engine, asking("single", **by("single")))
+        one_more = await steps_to_first_token(engine, asking("late", **by("crowd")))
         for task in crowd:
             task.cancel()
         await asyncio.gather(*crowd, return_exceptions=True)
@@ -54,8 +62,8 @@ async def test_one_request_is_served_at_once_beside_a_crowd(by, depth):
 @pytest.mark.parametrize("weight", [0, -1.0, float("nan"), float("inf"), "3"])
 async def test_a_weight_that_makes_no_sense_is_refused(weight):
     async with scripted_engine() as engine:
-        with pytest.raises(InvalidRequest, match="weight"):
-            await run(engine, asking("x", weight=weight))
+        with pytest.raises(InvalidRequest, match=r"share\.weight"):
+            await run(engine, asking("x", share=Share(name="x", weight=weight)))
 
 
 async def test_keys_and_headers_name_shares_over_http(tmp_path):
@@ -70,7 +78,7 @@ async def test_keys_and_headers_name_shares_over_http(tmp_path):
     admit = engine.open
 
     def noting(request):
-        seen.append((request.owner, request.share, request.weight))
+        seen.append((request.owner, request.share.name, request.share.weight))
         return admit(request)
 
     engine.open = noting
@@ -80,5 +88,5 @@ async def test_keys_and_headers_name_shares_over_http(tmp_path):
             encoded["authorization"] = f"Bearer {key}".encode()
             answer = await client.post(COMPLETIONS, json=completion_body(), headers=encoded)
             assert answer.status_code == 200
-    assert seen[:2] == [("gateway", "gateway/ada", 2.0), ("gateway", None, 2.0)]
+    assert seen[:2] == [("gateway", "gateway/ada", 2.0), ("gateway", "gateway", 2.0)]
     assert seen[2][1].startswith("other/")

@@ -44,6 +44,10 @@ class LiveRequests:
     def __len__(self) -> int:
         return len(self._actors)
 
+    def num_of_owner(self, owner: str) -> int:
+        """Those of one principal."""
+        return self._num_of_owner[owner]
+
     def check(self, request: GenerationRequest) -> None:
         """Whether a request could be added now.
 

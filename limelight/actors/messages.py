@@ -7,7 +7,16 @@ import msgspec
 
 from limelight.actors.channel import Sender
 from limelight.errors import LimelightError
-from limelight.generation import Deadlines, FinishReason, Pooling, Prompt, ReasoningFormat, SamplingParams, Truncation
+from limelight.generation import (
+    Deadlines,
+    FinishReason,
+    Pooling,
+    Prompt,
+    ReasoningFormat,
+    SamplingParams,
+    Share,
+    Truncation,
+)
 from limelight.models.constraints.constraint import Constraint, Constraints
 from limelight.models.loaded_model import AdapterWeights
 from limelight.step import SampledLogprobs, Step, StepResult, TokenMasks
@@ -89,7 +98,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         constraints: what the output may be, beyond the sampling; each choice follows them for itself.
         timeline: the scheduler writes down what happens to its choices.
         pooling: read hidden states of the prompt instead of drawing tokens.
-        share, weight: whose turn it takes; see `scheduling/shares.py`.
+        share: whose turn it takes, and on whose quota it draws.
         deadlines: refused at once if they cannot be kept by far.
     """
 
@@ -101,8 +110,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str | None
     adapter: int | None
     owner: str
-    share: str
-    weight: float
+    share: Share
     timeline: RequestTimeline
     reply_to: "Sender[ToRequest]"
     pooling: Pooling | None = None

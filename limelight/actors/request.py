@@ -32,7 +32,7 @@ from limelight.actors.pacing import Pacer
 from limelight.actors.token_logprobs import prompt_logprobs
 from limelight.embeddings import pooled_states
 from limelight.errors import ContextLengthExceeded, DeadlineExceeded, LimelightError, RequestCancelled
-from limelight.generation import ChatPrompt, Delta, GenerationRequest, TokenLogprob, Usage
+from limelight.generation import ChatPrompt, Delta, GenerationRequest, Share, TokenLogprob, Usage
 from limelight.models.constraints.compiling import needs_constraints
 from limelight.models.constraints.constraint import Constraints
 from limelight.models.loaded_model import LoadedModel
@@ -257,8 +257,7 @@ class RequestActor:
                 cache_salt=request.cache_salt,
                 adapter=self.adapter,
                 owner=request.owner,
-                share=request.owner if request.share is None else request.share,
-                weight=request.weight,
+                share=request.share or Share(name=request.owner),
                 timeline=self.timeline,
                 reply_to=self._inbox.sender,
                 pooling=request.pooling,

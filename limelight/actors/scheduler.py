@@ -27,6 +27,7 @@ from limelight.actors.messages import (
     ToScheduler,
     choice_seed,
 )
+from limelight.actors.quotas import Quotas
 from limelight.actors.scheduling.forecast import check_deadlines, check_queue
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_readout import PromptReadout
@@ -50,6 +51,7 @@ class SchedulerActor:
         stream_interval: as in `EngineConfig`.
         ledger: the planner's observer.
         max_queued_tokens: as in `EngineConfig`.
+        quotas: of the shares.
     """
 
     name = "scheduler"
@@ -64,6 +66,7 @@ class SchedulerActor:
         stream_interval: float | None,
         ledger: StepLedger,
         max_queued_tokens: int | None,
+        quotas: Quotas,
     ) -> None:
         self._inbox = inbox
         self._planner = planner
@@ -77,6 +80,7 @@ class SchedulerActor:
         self._delivery_due: asyncio.TimerHandle | None = None
         self._ledger = ledger
         self._max_queued_tokens = max_queued_tokens
+        self._quotas = quotas
 
     async def run(self) -> None:
         """Apply messages and plan steps, until cancelled."""
@@ -143,13 +147,17 @@ class SchedulerActor:
     def _submit(self, submit: Submit) -> None:
         try:
             sequences = [_sequence(submit, index, self._vocab_size) for index in range(submit.sampling.n)]
-            if self._max_queued_tokens is not None or submit.deadlines is not None:
+            num_own_tokens, metered = 0, submit.share.tokens_per_minute is not None
+            if metered or self._max_queued_tokens is not None or submit.deadlines is not None:
                 outlook = self._planner.outlook(sequences)
+                num_own_tokens = outlook.num_own_tokens
+                self._quotas.check(submit.share, num_own_tokens)
                 check_queue(outlook, self._max_queued_tokens)
                 if submit.deadlines is not None:
                     check_deadlines(outlook, submit.deadlines, time.monotonic() - submit.timeline.arrived_at)
             for sequence in sequences:
                 self._planner.add(sequence)
+            self._quotas.pay(submit.share, sequences, num_own_tokens)
         except LimelightError as error:
             self._refuse(submit, error)
         except Exception as error:  # a bug that one request has met, and others need not meet
@@ -194,8 +202,8 @@ def _sequence(submit: Submit, index: int, vocab_size: int) -> Sequence:
         cache_salt=submit.cache_salt,
         adapter=submit.adapter,
         owner=submit.owner,
-        share=submit.share,
-        weight=submit.weight,
+        share=submit.share.name,
+        weight=submit.share.weight,
         reply_to=submit.reply_to,
         readout=_readout(submit, index),
         reads_cache=not sampling.skip_reading_prefix_cache,

@@ -5,7 +5,6 @@ looks; what is done per token is a few additions.
 """
 
 import time
-from collections.abc import Iterable
 
 from limelight.actors.messages import StepTimes
 from limelight.actors.scheduling.in_flight import PlannedChunk
@@ -61,6 +60,8 @@ class StepLedger:
 
     def unseats(self, sequence: Sequence) -> None:
         """See `Observer`."""
+        if sequence.meter is not None:
+            sequence.meter.unseats(sequence)
         timeline = sequence.timeline
         if timeline is None:
             return
@@ -85,8 +86,11 @@ class StepLedger:
 
     def ended(self, sequence: Sequence) -> None:
         """See `Observer`."""
+        now = time.monotonic()
+        if sequence.meter is not None:
+            sequence.meter.ended(sequence, now)
         if sequence.timeline is not None:
-            sequence.timeline.ended_at = time.monotonic()
+            sequence.timeline.ended_at = now
 
     # ---- from the scheduler
 
@@ -116,9 +120,13 @@ class StepLedger:
         num_tokens = sum([chunk.num_tokens for chunk in chunks])
         seconds = self._through(number, chunks, num_tokens, times, error) / num_tokens
         self.num_failures_in_a_row += 1
+        now = time.monotonic()
         for chunk in chunks:
-            if chunk.sequence.timeline is not None:
-                chunk.sequence.timeline.step_seconds += seconds * chunk.num_tokens
+            sequence = chunk.sequence
+            if sequence.meter is not None:
+                sequence.meter.lost(chunk, now)
+            if sequence.timeline is not None:
+                sequence.timeline.step_seconds += seconds * chunk.num_tokens
 
     def _through(
         self, number: int, chunks: list[PlannedChunk], num_tokens: int, times: StepTimes, error: Exception | None
@@ -145,9 +153,10 @@ class StepLedger:
         )
         return busy_seconds
 
-    def drew(self, number: int, progresses: Iterable[Progress]) -> None:
+    def drew(self, number: int, progresses: list[Progress]) -> None:
         """The results of step `number` have been applied."""
         now = time.monotonic()
+        _pay(progresses, now)
         gap, num_gaps = 0.0, 0  # most tokens of a step follow those of the same step before
         counters = self._telemetry.counters
         observe = counters.inter_token_seconds.observe
@@ -185,3 +194,10 @@ class StepLedger:
         if progress.finish_reason is not None:
             timeline.finish_reason = progress.finish_reason
             timeline.ended_at = now  # the planner ended it a little earlier, before its last token counted
+
+
+def _pay(progresses: list[Progress], now: float) -> None:
+    """Drawn tokens draw on the quotas of those who have one."""
+    for progress in progresses:
+        if progress.sequence.meter is not None and progress.token_ids:
+            progress.sequence.meter.drew(progress.sequence, len(progress.token_ids), now)

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from limelight.errors import ConfigError
+from limelight.generation import MAX_QUOTA_TOKENS
 from limelight.http.keys.key_file import (
     MAX_WEIGHT,
     KeyEntry,
@@ -45,12 +46,17 @@ def _add(path: Path, options: argparse.Namespace) -> None:
         max_num_requests=options.max_num_requests,
         best_priority=options.best_priority,
         weight=options.weight,
+        tokens_per_minute=options.tokens_per_minute,
+        burst_tokens=options.burst_tokens,
         private_cache=options.private_cache,
     )
     if not 0 < entry.weight <= MAX_WEIGHT:
         raise ConfigError(f"--weight is {entry.weight}; it must be above 0 and at most {MAX_WEIGHT}")
     if entry.max_num_requests is not None and entry.max_num_requests < 1:
         raise ConfigError(f"--max-num-requests is {entry.max_num_requests}; it must be at least 1")
+    for option, tokens in (("--tokens-per-minute", entry.tokens_per_minute), ("--burst-tokens", entry.burst_tokens)):
+        if tokens is not None and not 1 <= tokens <= MAX_QUOTA_TOKENS:
+            raise ConfigError(f"{option} is {tokens}; it must be from 1 to {MAX_QUOTA_TOKENS}")
     changed = KeyFile(keys=(*known.keys, entry))
     check_entries(changed, path)
     write_keys(path, changed)
@@ -72,5 +78,7 @@ def _list(known: KeyFile) -> None:
         shown = [f"{name} {limit}" for name, limit in limits.items() if limit is not None]
         shown += [f"models {', '.join(entry.models)}"] if entry.models is not None else []
         shown += [f"weight {entry.weight:g}"] if entry.weight != 1 else []
+        shown += [f"{entry.tokens_per_minute:g} tokens per minute"] if entry.tokens_per_minute is not None else []
+        shown += [f"{entry.burst_tokens:g} at once"] if entry.burst_tokens is not None else []
         shown += ["private cache"] if entry.private_cache else []
         print(f"{entry.name}: {', '.join(entry.scopes)}{'; ' if shown else ''}{'; '.join(shown)}")

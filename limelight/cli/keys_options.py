@@ -11,6 +11,7 @@ examples:
   limelight keys add keys.json team-a                        prints the key, once
   limelight keys add keys.json ops --scope observe --scope admin
   limelight keys add keys.json guest --model SmolLM2-135M-Instruct --max-num-requests 4 --best-priority 0
+  limelight keys add keys.json batch --weight 0.5 --tokens-per-minute 60000 --burst-tokens 20000
   limelight keys list keys.json
   limelight keys remove keys.json guest
   limelight serve --key-file keys.json                       reads the file anew within a second of a change
@@ -42,6 +43,15 @@ def keys_command(commands: Any, formatter: type[argparse.HelpFormatter]) -> None
     add.add_argument("--max-num-requests", type=int, metavar="N", help="its live requests; one more is a 429")
     add.add_argument("--best-priority", type=int, metavar="N", help="lowest priority value it may ask for")
     add.add_argument("--weight", type=float, default=1.0, metavar="W", help="of its share where keys compete")
+    add.add_argument(
+        "--tokens-per-minute",
+        type=float,
+        metavar="N",
+        help="its quota: tokens of prompts, cached ones not counted, and of output; beyond it requests are a 429",
+    )
+    add.add_argument(
+        "--burst-tokens", type=float, metavar="N", help="what of it may be used at once. Default: a minute's tokens"
+    )
     add.add_argument("--private-cache", action="store_true", help="share cached prefixes with nobody else's requests")
     _action(actions, "list", "what is in the file", formatter)
     remove = _action(actions, "remove", "let a key in no longer", formatter)

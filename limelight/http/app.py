@@ -27,6 +27,7 @@ from limelight.http.metrics import metrics_route
 from limelight.http.model_list import model_routes
 from limelight.http.openapi.routes import documentation_routes
 from limelight.http.page import page_routes
+from limelight.http.rate_limits import RATE_LIMIT_HEADERS, RateLimits
 from limelight.http.request_id import add_request_id
 from limelight.http.responses.routes import response_routes
 from limelight.http.responses.store import ResponseStore
@@ -58,7 +59,7 @@ def create_app(
         lifespan=[_running(engine) if owned else _started_by_its_owner],
         middleware=[Gate(_authenticator(settings), settings.allowed_hosts)],
         exception_handlers=exception_handlers(),
-        before_send=[add_request_id],
+        before_send=[add_request_id, RateLimits(engine).add],
         cors_config=_cors(settings.cors_origins),
         request_max_body_size=settings.max_body_bytes,
         openapi_config=None,
@@ -151,6 +152,7 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
             "server-timing",
             IGNORED_FIELDS_HEADER,
             STREAM_HEADER,
+            *RATE_LIMIT_HEADERS,
         ],
         max_age=600,
     )

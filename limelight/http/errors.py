@@ -11,7 +11,15 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ExceptionHandlersMap
 
-from limelight.errors import DeadlineExceeded, EngineFailed, EngineNotRunning, LimelightError, Overloaded, StepFailure
+from limelight.errors import (
+    DeadlineExceeded,
+    EngineFailed,
+    EngineNotRunning,
+    LimelightError,
+    Overloaded,
+    ShareExceeded,
+    StepFailure,
+)
 from limelight.http.exchange import exchange_of
 from limelight.http.request_id import request_id
 from limelight.quoting import shorten
@@ -21,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 LOADING_RETRY_SECONDS = 5.0
 MAX_RETRY_SECONDS = 110.0
-"""The official client ignores a wait above 120 seconds and retries at once."""
+"""The official client ignores a wait above 120 seconds and retries at once, unless it is told not to retry."""
 MAX_MESSAGE_CHARACTERS = 600
 
 _LOGGED = "the server's log has the cause under this request_id"
@@ -52,6 +60,8 @@ ErrorShape = Callable[[ErrorObject, int], msgspec.Struct]
 """Makes the body of an error response from the error and its HTTP status."""
 ERROR_SHAPE = "error_shape"
 """`opt` of a route that speaks another API than OpenAI's: its `ErrorShape`."""
+ERROR_STATUSES = "error_statuses"
+"""`opt` of such a route: HTTP statuses by `type` of the error, where they are others than ours."""
 
 
 def error_body(error: LimelightError, scope: Any) -> ErrorBody:
@@ -83,7 +93,9 @@ def _response(
     """`body` in the shape of the API that the route speaks."""
     exchange_of(request.scope).refused(body.error.code)
     handler = request.scope.get("route_handler")
-    shape: ErrorShape | None = handler.opt.get(ERROR_SHAPE) if isinstance(handler, HTTPRouteHandler) else None
+    opt: Mapping[str, Any] = handler.opt if isinstance(handler, HTTPRouteHandler) else {}
+    shape: ErrorShape | None = opt.get(ERROR_SHAPE)
+    status = opt.get(ERROR_STATUSES, {}).get(body.error.type, status)
     content: msgspec.Struct = body if shape is None else shape(body.error, status)
     return Response(content, status_code=status, headers=dict(headers or {}), media_type="application/json")
 
@@ -109,6 +121,8 @@ def log_bug(what: str, error: Exception, scope: Any) -> None:
 def _headers(error: LimelightError) -> dict[str, str]:
     if error.status == 401:
         return {"www-authenticate": 'Bearer realm="limelight"'}
+    if isinstance(error, ShareExceeded) and error.retry_after_seconds > MAX_RETRY_SECONDS:
+        return {**_exactly_after(error.retry_after_seconds), "x-should-retry": "false"}
     if isinstance(error, Overloaded):
         return _retry_after(error.retry_after_seconds)
     if isinstance(error, EngineNotRunning):
@@ -119,7 +133,10 @@ def _headers(error: LimelightError) -> dict[str, str]:
 
 
 def _retry_after(seconds: float) -> dict[str, str]:
-    seconds = min(max(seconds, 0.0), MAX_RETRY_SECONDS)
+    return _exactly_after(min(max(seconds, 0.0), MAX_RETRY_SECONDS))
+
+
+def _exactly_after(seconds: float) -> dict[str, str]:
     return {"retry-after": str(max(1, math.ceil(seconds))), "retry-after-ms": str(math.ceil(seconds * 1000))}
 
 

@@ -17,7 +17,7 @@ from litestar.types import ASGIApp
 
 from limelight.engine import Engine
 from limelight.errors import ModelNotFound, UnsupportedField
-from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams, Truncation
+from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams, Share, Truncation
 from limelight.http.deadlines import deadlines
 from limelight.http.exchange import exchange_of
 from limelight.http.keys.principal import Principal
@@ -30,7 +30,7 @@ from limelight.http.settings import HttpSettings
 from limelight.http.sse import FrameWriter, StreamedAnswer
 from limelight.http.stream_options import stream_options
 from limelight.http.unread_body import discard_body
-from limelight.quoting import encodable, quoted, shorten
+from limelight.quoting import quoted, shorten
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,6 @@ class Serving:
             owner=principal.name,
             max_owner_requests=principal.max_num_requests,
             share=self._share(request, principal),
-            weight=principal.weight,
             reasoning=reasoning,
             truncation=truncation,
             return_token_offsets=bool(return_token_offsets),
@@ -157,11 +156,10 @@ class Serving:
             trace_context=exchange_of(request.scope).open(),
         )
 
-    def _share(self, request: Request[Any, Any, Any], principal: Principal) -> str | None:
+    def _share(self, request: Request[Any, Any, Any], principal: Principal) -> Share:
         """Whose turn a request takes: the key's, or that of the one for whom a gateway with that key asks."""
         header = self.settings.share_header
-        name = None if header is None else request.headers.get(header)
-        return None if name is None else f"{principal.name}/{encodable(name)}"
+        return principal.share(None if header is None else request.headers.get(header))
 
     def streamed(
         self,

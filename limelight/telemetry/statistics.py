@@ -20,6 +20,20 @@ class LoadedAdapter(msgspec.Struct, frozen=True, kw_only=True):
     num_requests: int
 
 
+class QuotaStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a quota is left at this moment.
+
+    Attributes:
+        limit_tokens: what may be used at once after a rest.
+        remaining_tokens: below 0: what running requests have used beyond it.
+        reset_seconds: until all of it is there again, if nothing is used meanwhile.
+    """
+
+    limit_tokens: float
+    remaining_tokens: float
+    reset_seconds: float
+
+
 class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """State and totals of a running engine, true at the moment of the call.
 

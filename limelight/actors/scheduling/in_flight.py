@@ -46,10 +46,15 @@ class PlannedChunk(msgspec.Struct, eq=False):
 
 
 class InFlightStep(msgspec.Struct, eq=False):
-    """A step that has been planned and not answered."""
+    """A step that has been planned and not answered.
+
+    Attributes:
+        charged: whether shares have been charged for it.
+    """
 
     number: int
     chunks: list[PlannedChunk]
+    charged: bool = False
 
 
 def spoiled_by(failed: InFlightStep, later: Iterable[InFlightStep], pool: PagePool, page_size: int) -> set[int]:

@@ -173,9 +173,10 @@ class Planner:
         if step is None:
             return None
         self._num_planned += 1
-        self._in_flight[number] = InFlightStep(number, batch.chunks)
-        if self._waiting.shares.is_contested:
-            self._waiting.shares.charge(batch.chunks)
+        shares = self._waiting.shares
+        self._in_flight[number] = InFlightStep(number, batch.chunks, charged=shares.is_contested)
+        if shares.is_contested:
+            shares.charge(batch.chunks)
         self._count_admitted(batch)
         self._observer.planned(number, batch.chunks)
         return step
@@ -245,6 +246,8 @@ class Planner:
         failed = self._in_flight.pop(number, None)
         if failed is None:
             raise ValueError(f"step {number} has failed, but the steps in flight are {list(self._in_flight)}")
+        if failed.charged:
+            self._waiting.shares.give_back(failed.chunks)
         later = [step for step in self._in_flight.values() if step.number > number]
         pages = spoiled_by(failed, later, self._residents.pool, self._capacity.page_size)
         lost = [chunk.sequence for chunk in failed.chunks if not chunk.stale]

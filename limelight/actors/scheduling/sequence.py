@@ -73,6 +73,7 @@ class Sequence:
         reply_to: opaque to the planner.
         readout: what is to be told of the prompt's rows, until it has been; None: nothing.
         reads_cache: whether it takes pages from the prefix cache; it offers its own in any case.
+        meter: counts what it costs, opaque as well; None: nobody does.
         constraint: what is asked which tokens may be drawn, opaque as well; None: all.
         timeline: where an `Observer` writes down what happens to it, opaque as well.
         token_ids: prompt and known output; only ever appended to.
@@ -114,6 +115,7 @@ class Sequence:
     reads_cache: bool = True
     constraint: Any = None
     timeline: Any = None
+    meter: Any = None
 
     token_ids: list[int] = dataclasses.field(init=False)
     num_pending_tokens: int = dataclasses.field(init=False, default=0)

@@ -81,8 +81,14 @@ class Shares:
         """Count what a step computes."""
         for chunk in chunks:
             account = chunk.sequence.account
-            cost = DRAWN_TOKEN if chunk.num_tokens == 1 else float(chunk.num_tokens)
-            account.served += cost / account.weight
+            account.served += _cost(chunk) / account.weight
+
+    def give_back(self, chunks: list[PlannedChunk]) -> None:
+        """A step was charged and has failed: those who are still there have not been served by it."""
+        for chunk in chunks:
+            if not chunk.stale:
+                account = chunk.sequence.account
+                account.served -= _cost(chunk) / account.weight
 
     def part(self, account: Account) -> float:
         """Its part of everything, from 0 to 1, among those that are active."""
@@ -91,6 +97,10 @@ class Shares:
     def ordered(self, sequences: list[Sequence]) -> list[Sequence]:
         """Sequences in the order of service: priority first, then who has been served least, then arrival."""
         return sorted(sequences, key=turn_of)
+
+
+def _cost(chunk: PlannedChunk) -> float:
+    return DRAWN_TOKEN if chunk.num_tokens == 1 else float(chunk.num_tokens)
 
 
 def turn_of(sequence: Sequence) -> tuple[int, int, float, int]:

@@ -12,23 +12,35 @@ from limelight.generation import Generation
 from limelight.http.anthropic.blocks import content_blocks, stop
 from limelight.http.anthropic.frames import MessageFrames
 from limelight.http.conversation import PreparedConversation, prepare
-from limelight.http.errors import ERROR_SHAPE
+from limelight.http.errors import ERROR_SHAPE, ERROR_STATUSES
 from limelight.http.exchange import GENERATES, exchange_of
-from limelight.http.protocol.anthropic.answer import Message, TokenCount, anthropic_error, message_usage
+from limelight.http.protocol.anthropic.answer import (
+    OVERLOADED_STATUS,
+    Message,
+    TokenCount,
+    anthropic_error,
+    message_usage,
+)
 from limelight.http.protocol.anthropic.conversation import conversation, sampling
 from limelight.http.protocol.anthropic.request import COUNT_TOKENS_DECODER, MESSAGES_DECODER
 from limelight.http.protocol.timings import AnswerTimings, asked_timings
+from limelight.http.rate_limits import ANTHROPIC_NAMES
 from limelight.http.serving import Serving
 from limelight.http.stream_routes import resume
 from limelight.http.whole import WholeAnswer
 
-ANTHROPIC_ERRORS = {ERROR_SHAPE: anthropic_error}
+ANTHROPIC_ERRORS = {ERROR_SHAPE: anthropic_error, ERROR_STATUSES: {"overloaded_error": OVERLOADED_STATUS}}
 
 
 def message_routes(serving: Serving) -> list[HTTPRouteHandler]:
     """The routes."""
 
-    @post("/v1/messages", status_code=200, opt=ANTHROPIC_ERRORS | GENERATES, before_request=resume(serving))
+    @post(
+        "/v1/messages",
+        status_code=200,
+        opt=ANTHROPIC_ERRORS | GENERATES | {ANTHROPIC_NAMES: True},
+        before_request=resume(serving),
+    )
     async def messages(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = await serving.decode(request, MESSAGES_DECODER)
         serving.check_model(body.model, request)

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from limelight.errors import ConfigError
+from limelight.generation import MAX_QUOTA_TOKENS
 from limelight.quoting import MAX_REASON_CHARACTERS, encodable, quoted
 
 PREFIX = "ll-"
@@ -38,6 +39,8 @@ class KeyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         max_num_requests: live requests of this principal; one more is answered with 429. None: no limit of its own.
         best_priority: the lowest `priority` value that its requests may have; None: any.
         weight: of two busy keys, one of weight 3 gets three times what one of weight 1 gets.
+        tokens_per_minute: its quota, in tokens of prompts that are not cached and of output; None: none.
+        burst_tokens: what of it may be used at once after a rest; None: that of a minute.
         private_cache: its requests share cached prefixes with nobody else's.
     """
 
@@ -48,6 +51,8 @@ class KeyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_num_requests: Annotated[int, msgspec.Meta(ge=1)] | None = None
     best_priority: int | None = None
     weight: Annotated[float, msgspec.Meta(gt=0, le=MAX_WEIGHT)] = 1.0
+    tokens_per_minute: Annotated[float, msgspec.Meta(ge=1, le=MAX_QUOTA_TOKENS)] | None = None
+    burst_tokens: Annotated[float, msgspec.Meta(ge=1, le=MAX_QUOTA_TOKENS)] | None = None
     private_cache: bool = False
 
 
@@ -100,6 +105,10 @@ def check_entries(keys: KeyFile, path: Path) -> None:
             )
         if not entry.scopes:
             raise ConfigError(f"the key {quoted(entry.name)} in {path} has no scopes; give some of {', '.join(SCOPES)}")
+        if entry.burst_tokens is not None and entry.tokens_per_minute is None:
+            raise ConfigError(
+                f"the key {quoted(entry.name)} in {path} has burst_tokens without tokens_per_minute; give both"
+            )
         for what in (entry.name, entry.sha256):
             if what in seen:
                 raise ConfigError(f"the key file {path} has {quoted(what)} twice; every key and every name is one")

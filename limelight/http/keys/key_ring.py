@@ -67,5 +67,7 @@ def _principal(entry: KeyEntry) -> Principal:
         max_num_requests=entry.max_num_requests,
         best_priority=entry.best_priority,
         weight=entry.weight,
+        tokens_per_minute=entry.tokens_per_minute,
+        burst_tokens=entry.burst_tokens,
         private_cache=entry.private_cache,
     )

@@ -3,7 +3,8 @@
 import msgspec
 
 from limelight.errors import Forbidden, ModelNotFound
-from limelight.quoting import quoted
+from limelight.generation import Share
+from limelight.quoting import encodable, quoted
 
 INFER, OBSERVE, ADMIN = "infer", "observe", "admin"
 _PRIVATE = "private "
@@ -17,6 +18,7 @@ class Principal(msgspec.Struct, frozen=True):
         max_num_requests: live requests that it may have; None: no limit of its own.
         best_priority: the lowest priority value that its requests may have; None: any.
         weight: of its share, where requests compete.
+        tokens_per_minute, burst_tokens: the quota of its share; None: no quota, and a minute's tokens.
         private_cache: it shares cached prefixes with nobody.
     """
 
@@ -26,7 +28,23 @@ class Principal(msgspec.Struct, frozen=True):
     max_num_requests: int | None = None
     best_priority: int | None = None
     weight: float = 1.0
+    tokens_per_minute: float | None = None
+    burst_tokens: float | None = None
     private_cache: bool = False
+
+    def share(self, user: str | None = None) -> Share:
+        """Whose turn its requests take, and on whose quota they draw: always its own.
+
+        Args:
+            user: for whom it asks, if it is a gateway's: each takes turns for itself.
+        """
+        return Share(
+            name=self.name if user is None else encodable(f"{self.name}/{user}"),
+            weight=self.weight,
+            tokens_per_minute=self.tokens_per_minute,
+            burst_tokens=self.burst_tokens,
+            payer=self.name,
+        )
 
     def may_use(self, model: str) -> bool:
         """Whether it may use the model, or adapter, of this name."""

@@ -7,6 +7,7 @@ import msgspec
 
 from limelight import __version__
 from limelight.http.openapi.shapes import EVENTS, JSON, SHAPES, Shape
+from limelight.http.protocol.anthropic.answer import OVERLOADED_STATUS, AnthropicError
 from limelight.http.protocol.fields.endpoints import ENDPOINTS
 from limelight.http.protocol.fields.field import Effect, Field
 
@@ -18,8 +19,10 @@ ERRORS = {
     410: "It was there, and is not any more",
     413: "The body is too large",
     415: "The body is of another media type than JSON",
+    429: "The key has as much as it may have; `Retry-After` says when to come back",
     500: "A fault of the server's",
     503: "The server is full, draining or not ready; `Retry-After` says when to come back",
+    504: "A limit of time that the request brought ran out before its first token",
 }
 _PARAMETER = re.compile(r"{(?P<name>\w+):\w+}")
 
@@ -118,7 +121,11 @@ def _answer(shape: Shape, schema_of: Json) -> Json:
 
 def _errors(shape: Shape, schema_of: Json) -> Json:
     kinds = dict.fromkeys(ERRORS, shape.error) | ({503: shape.unready} if shape.unready is not None else {})
+    renamed = {503: OVERLOADED_STATUS} if shape.error is AnthropicError else {}
     return {
-        str(status): {"description": text, "content": {JSON: {"schema": schema_of[repr(kinds[status])]}}}
+        str(renamed.get(status, status)): {
+            "description": text,
+            "content": {JSON: {"schema": schema_of[repr(kinds[status])]}},
+        }
         for status, text in ERRORS.items()
     }

@@ -163,6 +163,8 @@ class AnthropicError(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 
 Event = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop | Ping | AnthropicError
 
+OVERLOADED_STATUS = 529
+"""Of an `overloaded_error`."""
 _BY_STATUS = {404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 504: "timeout_error"}
 _BY_TYPE = {"server_error": "api_error"}
 

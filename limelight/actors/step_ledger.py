@@ -10,7 +10,7 @@ from limelight.actors.messages import StepTimes
 from limelight.actors.scheduling.in_flight import PlannedChunk
 from limelight.actors.scheduling.planner import Progress
 from limelight.actors.scheduling.sequence import Sequence
-from limelight.actors.scheduling.step_costs import StepCosts
+from limelight.actors.scheduling.step_costs import StepCosts, StepLoad, context_of
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.timeline import ChoiceTimeline, InterruptionKind, PrefillChunk
@@ -101,8 +101,7 @@ class StepLedger:
         busy_seconds = self._through(number, chunks, num_tokens, times, error=None)
         self.num_failures_in_a_row = 0
         self.longest_step_seconds = max(self.longest_step_seconds, busy_seconds)
-        num_decodes = [chunk.num_tokens for chunk in chunks].count(1)
-        self.step_costs.observe(num_decodes, num_tokens - num_decodes, busy_seconds)
+        self.step_costs.observe(_load(chunks), busy_seconds)
         seconds = busy_seconds / num_tokens
         for chunk in chunks:
             timeline = chunk.sequence.timeline
@@ -201,3 +200,17 @@ def _pay(progresses: list[Progress], now: float) -> None:
     for progress in progresses:
         if progress.sequence.meter is not None and progress.token_ids:
             progress.sequence.meter.drew(progress.sequence, len(progress.token_ids), now)
+
+
+def _load(chunks: list[PlannedChunk]) -> StepLoad:
+    """What a step with these had to do."""
+    decodes = [chunk.start for chunk in chunks if chunk.num_tokens == 1]
+    if len(decodes) == len(chunks):
+        return StepLoad(len(decodes), 0, sum(decodes))
+    prompts = [chunk for chunk in chunks if chunk.num_tokens != 1]
+    return StepLoad(
+        num_decodes=len(decodes),
+        num_prompt_tokens=sum([chunk.num_tokens for chunk in prompts]),
+        decode_context=sum(decodes),
+        prompt_context=sum([context_of(chunk.start, chunk.num_tokens) for chunk in prompts]),
+    )

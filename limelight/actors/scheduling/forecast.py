@@ -10,7 +10,7 @@ from collections.abc import Sequence as Items
 import msgspec
 
 from limelight.actors.scheduling.sequence import Sequence
-from limelight.actors.scheduling.step_costs import StepCosts
+from limelight.actors.scheduling.step_costs import StepCosts, StepLoad, context_of
 from limelight.errors import DeadlineExceeded, Overloaded
 from limelight.generation import Deadlines
 from limelight.step import Capacity
@@ -121,21 +121,22 @@ class Forecast:
     ) -> Outlook:
         """The outlook of `sequence`, which is in neither list, behind those of `waiting` that rank before it."""
         ahead = [other for other in waiting if other.rank < sequence.rank]
-        num_decodes = sum(other.num_wanted_tokens <= 1 for other in running)
-        before = sum(other.num_wanted_tokens for other in running) - num_decodes
-        before += sum(other.num_expected_tokens for other in ahead)
+        decodes = _decodes([other for other in running if other.num_wanted_tokens <= 1])
+        prompts = [_prompt(other, other.num_wanted_tokens) for other in running if other.num_wanted_tokens > 1]
+        prompts += [_prompt(other, other.num_expected_tokens) for other in ahead]
         pages = [-(-other.num_tokens // self._capacity.page_size) for other in (sequence, *ahead)]
         shortage = len(ahead) + 1 - num_free_seats
         if sum(pages) > num_free_pages:
             shortage = max(shortage, 1)
-        queue_seconds = self._seconds(before, num_decodes)
+        queue_seconds = self._seconds(prompts, decodes)
         if shortage > 0 and running:
             queue_seconds = max(queue_seconds, self.seconds_until_free(running, shortage))
+        own = [_prompt(sequence, sequence.num_expected_tokens)]
         return Outlook(
             num_own_tokens=sequence.num_expected_tokens,
             num_queued_tokens=sum(other.num_expected_tokens for other in waiting),
             queue_seconds=queue_seconds,
-            first_token_seconds=queue_seconds + self._seconds(sequence.num_expected_tokens, num_decodes),
+            first_token_seconds=queue_seconds + self._seconds(own, decodes),
         )
 
     def seconds_until_free(self, running: Items[Sequence], count: int = 1) -> float:
@@ -145,13 +146,25 @@ class Forecast:
             return 0.0
         rounds, rest = divmod(count - 1, len(lefts))
         steps = rounds * max(lefts) + heapq.nsmallest(rest + 1, lefts)[-1]
-        return steps * self._costs.seconds(len(lefts), 0)
+        return steps * self._costs.seconds(_decodes(running))
 
-    def _seconds(self, num_prompt_tokens: int, num_decodes: int) -> float:
-        """For so many prompt tokens beside so many decodes in each step."""
-        if not num_prompt_tokens:
+    def _seconds(self, prompts: Items[tuple[int, float]], decodes: StepLoad) -> float:
+        """For these prompts, told by `_prompt`, beside these decodes in each step."""
+        num_tokens = sum(tokens for tokens, _ in prompts)
+        if not num_tokens:
             return 0.0
-        budget = max(1, self._capacity.max_num_batched_tokens - num_decodes)
-        num_steps = -(-num_prompt_tokens // budget)
-        whole = self._costs.seconds(num_decodes, num_prompt_tokens)
-        return whole + (num_steps - 1) * self._costs.seconds(num_decodes, 0)
+        budget = max(1, self._capacity.max_num_batched_tokens - decodes.num_decodes)
+        num_steps = -(-num_tokens // budget)
+        context = sum(context for _, context in prompts)
+        whole = StepLoad(decodes.num_decodes, num_tokens, decodes.decode_context, context)
+        return self._costs.seconds(whole) + (num_steps - 1) * self._costs.seconds(decodes)
+
+
+def _decodes(sequences: Items[Sequence]) -> StepLoad:
+    """A step of one token of each."""
+    return StepLoad(len(sequences), 0, sum(sequence.num_tokens for sequence in sequences))
+
+
+def _prompt(sequence: Sequence, num_tokens: int) -> tuple[int, float]:
+    """The last `num_tokens` known tokens, and the context that they attend to."""
+    return num_tokens, context_of(sequence.num_tokens - num_tokens, num_tokens)

@@ -20,7 +20,7 @@ from limelight.actors.scheduling.prompt_lookup import PromptLookup, Speculation
 from limelight.actors.scheduling.prompt_progress import PromptProgress, QueuePositions, prompt_progress
 from limelight.actors.scheduling.residents import Residents
 from limelight.actors.scheduling.sequence import Rank, Sequence
-from limelight.actors.scheduling.step_costs import StepCosts
+from limelight.actors.scheduling.step_costs import StepCosts, StepLoad
 from limelight.errors import InvalidRequest
 from limelight.generation import FinishReason
 from limelight.step import Capacity, Sampled, SampledLogprobs, Step, StepResult
@@ -336,10 +336,17 @@ class Planner:
         budget = self._capacity.max_num_batched_tokens
         if self._target_step_seconds is None:
             return budget
-        num_decodes = sum([sequence.num_wanted_tokens == 1 for sequence in self._residents.running])
+        contexts, context = [], 0  # of decodes, and of the prompt that is furthest
+        for sequence in self._residents.running:
+            if sequence.num_wanted_tokens == 1:
+                contexts.append(sequence.num_computed_tokens)
+            elif sequence.num_wanted_tokens:
+                context = max(context, sequence.num_computed_tokens)
+        num_decodes = len(contexts)
         if not num_decodes:  # nobody waits for a next token
             return budget
-        within = self._step_costs.prompt_tokens_within(self._target_step_seconds, num_decodes)
+        decodes = StepLoad(num_decodes, 0, sum(contexts))
+        within = self._step_costs.prompt_tokens_within(self._target_step_seconds, decodes, context)
         return budget if within is None else min(budget, num_decodes + max(within, self._capacity.page_size))
 
     def _next_rank(self, sequence: Sequence) -> Rank:

@@ -8,7 +8,7 @@ import pytest
 from limelight.actors.scheduling.forecast import Outlook, check_deadlines, check_queue
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.sequence import Sequence
-from limelight.actors.scheduling.step_costs import StepCosts
+from limelight.actors.scheduling.step_costs import StepCosts, StepLoad, context_of
 from limelight.errors import DeadlineExceeded, Overloaded
 from limelight.generation import Deadlines
 from limelight.step import Capacity, Sampled, SeatSampling, Step
@@ -36,6 +36,9 @@ class World:
         self.now = 0.0
         self.first_tokens: dict[str, float] = {}
 
+    def true_seconds(self, load: StepLoad) -> float:
+        return true_seconds(load.num_decodes, load.num_prompt_tokens)
+
     def sequence(self, name: str, prompt: list[int], max_tokens: int) -> Sequence:
         return Sequence(
             request_id=name,
@@ -52,15 +55,22 @@ class World:
         step = self.planner.plan()
         if step is None:
             return False
-        num_decodes = sum(chunk.num_tokens == 1 for chunk in step.chunks)
-        num_prompt_tokens = sum(chunk.num_tokens for chunk in step.chunks) - num_decodes
-        seconds = true_seconds(num_decodes, num_prompt_tokens) * self.chance.uniform(0.85, 1.2)
+        load = load_of(step)
+        seconds = self.true_seconds(load) * self.chance.uniform(0.85, 1.2)
         self.now += seconds
-        self.costs.observe(num_decodes, num_prompt_tokens, seconds)
+        self.costs.observe(load, seconds)
         for progress in self.planner.complete(step.number, drawn(step)):
             if progress.token_ids:
                 self.first_tokens.setdefault(progress.sequence.request_id, self.now)
         return True
+
+
+def load_of(step: Step) -> StepLoad:
+    decodes = [chunk.start for chunk in step.chunks if chunk.num_tokens == 1]
+    prompts = [(chunk.start, chunk.num_tokens) for chunk in step.chunks if chunk.num_tokens != 1]
+    return StepLoad(
+        len(decodes), sum(tokens for _, tokens in prompts), sum(decodes), sum(context_of(*prompt) for prompt in prompts)
+    )
 
 
 def drawn(step: Step) -> tuple[Sampled | None, ...]:

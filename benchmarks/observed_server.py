@@ -30,7 +30,9 @@ class BareLedger:
     """Stands in for a `StepLedger`, and writes nothing down."""
 
     num_steps = 0
-    step_seconds = 0.0
+    step_seconds = last_ended_at = longest_step_seconds = 0.0
+    num_failures_in_a_row = 0
+    oldest_step = None
 
     def __init__(self, telemetry: Telemetry, stall_seconds: float) -> None:
         self.step_costs = StepCosts()

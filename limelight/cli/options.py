@@ -334,6 +334,28 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         metavar="SECONDS",
         help="how long a connection without a request is kept: longer than clients and proxies keep theirs for reuse",
     )
+    guests = parser.add_argument_group("connections")
+    guests.add_argument(
+        "--max-connections",
+        type=_at_least_one,
+        default=4096,
+        metavar="N",
+        help="open at once: one more takes the place of an idle one, or is answered with 503",
+    )
+    guests.add_argument(
+        "--head-timeout",
+        type=_seconds_above_0,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long a client may take to send request line and headers",
+    )
+    guests.add_argument(
+        "--body-timeout",
+        type=_seconds_above_0,
+        default=30.0,
+        metavar="SECONDS",
+        help="a body that brings less than 1 KiB/s over so long is given up",
+    )
     export_options(parser)
     log_options(parser)
 
@@ -404,6 +426,19 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; use 0 or more")
     return seconds
+
+
+def _seconds_above_0(text: str) -> float:
+    seconds = _seconds(text)
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r} leaves no time; use more than 0 seconds")
+    return seconds
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
 
 
 def _whole_seconds(text: str) -> int:

@@ -51,7 +51,7 @@ class Server(uvicorn.Server):
                 access_log=options.log_level == "debug",
                 server_header=False,
                 timeout_keep_alive=options.timeout_keep_alive,
-                http=_http_protocol(),
+                http=_http_protocol(options),
                 ws="none",
                 ssl_certfile=options.ssl_certfile,
                 ssl_keyfile=options.ssl_keyfile,
@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
         self._engine = engine
         self._tell = tell
         self._listener = listener
-        self._metrics = None if metrics_listener is None else _MetricsServer(engine, metrics_listener)
+        self._metrics = None if metrics_listener is None else _MetricsServer(engine, metrics_listener, options)
         self._drain_seconds: int = options.drain_timeout
         self._notice_seconds: int = options.drain_notice
         self._url = _url(options.host, self._listener, options.ssl_certfile is not None, settings.root_path)
@@ -128,7 +128,7 @@ class Server(uvicorn.Server):
 class _MetricsServer(uvicorn.Server):
     """`/metrics` alone, without a key, on a port of its own."""
 
-    def __init__(self, engine: Engine, listener: socket.socket) -> None:
+    def __init__(self, engine: Engine, listener: socket.socket, options: argparse.Namespace) -> None:
         super().__init__(
             uvicorn.Config(
                 create_metrics_app(engine),
@@ -136,7 +136,7 @@ class _MetricsServer(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                http=_http_protocol(),
+                http=_http_protocol(options),
                 ws="none",
                 lifespan="off",
                 timeout_graceful_shutdown=1,
@@ -165,12 +165,18 @@ def _end_at_once(tell: Callable[[str], None]) -> None:
     os._exit(1)
 
 
-def _http_protocol() -> "type[asyncio.Protocol] | Literal['h11']":
+def _http_protocol(options: argparse.Namespace) -> "type[asyncio.Protocol] | Literal['h11']":
     try:
-        from limelight.http.uvicorn_protocol import BoundedHttpToolsProtocol
+        from limelight.http.uvicorn_protocol import ConnectionLimits, bounded_protocol
     except ImportError:
-        return "h11"  # which has a bound of its own
-    return BoundedHttpToolsProtocol
+        return "h11"  # which has a bound of its own for heads
+    return bounded_protocol(
+        ConnectionLimits(
+            max_connections=options.max_connections,
+            head_seconds=options.head_timeout,
+            body_seconds=options.body_timeout,
+        )
+    )
 
 
 def _url(host: str, listener: socket.socket, secure: bool, root_path: str) -> str:

@@ -26,7 +26,7 @@ def handlers():
         (method, route.path): handler
         for route in app.routes
         for method, (handler, _) in route.route_handler_map.items()
-        if method != "OPTIONS"
+        if method not in ("OPTIONS", "HEAD")  # HEAD is GET without a body
     }
 
 

@@ -21,7 +21,7 @@ class LiveRequests:
         group: the engine's task group.
         died: told when an actor raises, which is a bug of ours that no other request may survive unnoticed.
         ended: told of each actor that has ended, after it has told the scheduler.
-        seconds_until_free: until one of them may be expected to end; 0 if nobody knows.
+        seconds_until_free: until one of an owner's, or of all for None, may be expected to end; 0 if nobody knows.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class LiveRequests:
         group: TaskGroup,
         died: Callable[[EngineFailed], None],
         ended: Callable[[RequestActor], None],
-        seconds_until_free: Callable[[], float],
+        seconds_until_free: Callable[[str | None], float],
     ) -> None:
         self._limit = limit
         self._group = group
@@ -60,12 +60,12 @@ class LiveRequests:
         if limit is not None and has >= limit:
             raise ShareExceeded(
                 f"{quoted(request.owner)} has {has} live requests and may have {limit}; try again when one has ended",
-                retry_after_seconds=self._seconds_until_free() or 1.0,
+                retry_after_seconds=self._seconds_until_free(request.owner) or 1.0,
             )
         if len(self._actors) >= self._limit:
             raise Overloaded(
                 f"{len(self._actors)} requests are live, the limit is {self._limit}; try again later",
-                retry_after_seconds=self._seconds_until_free() or 1.0,
+                retry_after_seconds=self._seconds_until_free(None) or 1.0,
             )
         if request.request_id in self._actors:
             raise InvalidRequest(

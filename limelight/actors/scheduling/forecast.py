@@ -5,12 +5,14 @@ every step to take what steps like it took (`step_costs.py`). Pure.
 """
 
 import heapq
+import math
 from collections.abc import Sequence as Items
 
 import msgspec
 
 from limelight.actors.scheduling.sequence import Sequence
 from limelight.actors.scheduling.step_costs import StepCosts, StepLoad, context_of
+from limelight.actors.scheduling.turns import Turns
 from limelight.errors import DeadlineExceeded, Overloaded
 from limelight.generation import Deadlines
 from limelight.step import Capacity
@@ -118,15 +120,21 @@ class Forecast:
         waiting: Items[Sequence],
         num_free_seats: int,
         num_free_pages: int,
+        turns: Turns,
     ) -> Outlook:
-        """The outlook of `sequence`, which is in neither list, behind those of `waiting` that rank before it."""
-        ahead = [other for other in waiting if other.rank < sequence.rank]
+        """The outlook of `sequence`, which is in neither list, behind those of `waiting` whose turn is before its."""
+        ahead, num_taken_back, takes_back = self._ahead(sequence, running, waiting, turns)
+        served = turns.account_of(sequence).served if takes_back else math.inf
         decodes = _decodes([other for other in running if other.num_wanted_tokens <= 1])
-        prompts = [_prompt(other, other.num_wanted_tokens) for other in running if other.num_wanted_tokens > 1]
+        prompts = [
+            _prompt(other, other.num_wanted_tokens)
+            for other in running
+            if other.num_wanted_tokens > 1 and other.account.served <= served
+        ]
         prompts += [_prompt(other, other.num_expected_tokens) for other in ahead]
+        shortage = len(ahead) + 1 - num_free_seats - num_taken_back
         pages = [-(-other.num_tokens // self._capacity.page_size) for other in (sequence, *ahead)]
-        shortage = len(ahead) + 1 - num_free_seats
-        if sum(pages) > num_free_pages:
+        if sum(pages) > num_free_pages and not takes_back:
             shortage = max(shortage, 1)
         queue_seconds = self._seconds(prompts, decodes)
         if shortage > 0 and running:
@@ -139,14 +147,32 @@ class Forecast:
             first_token_seconds=queue_seconds + self._seconds(own, decodes),
         )
 
-    def seconds_until_free(self, running: Items[Sequence], count: int = 1) -> float:
-        """Until `count` seats have been given up; who sits down on one in the meantime gives it up again, too."""
+    def _ahead(
+        self, sequence: Sequence, running: Items[Sequence], waiting: Items[Sequence], turns: Turns
+    ) -> tuple[list[Sequence], int, bool]:
+        """Who sits down before `sequence`, how many of all these by taking a seat back, and whether it does itself."""
+        if not turns.are_taken(sequence):
+            return [other for other in waiting if other.rank < sequence.rank], 0, False
+        order = turns.in_order([*waiting, sequence])
+        place = next(number for number, (other, _) in enumerate(order) if other is sequence)
+        num_taken_back = min(sum(takes for _, takes in order[: place + 1]), turns.num_taken_back(sequence, running))
+        takes_back = order[place][1] and num_taken_back > 0
+        return [other for other, _ in order[:place]], num_taken_back, takes_back
+
+    def seconds_until_free(
+        self, running: Items[Sequence], count: int = 1, beside: Items[Sequence] | None = None
+    ) -> float:
+        """Until `count` seats have been given up; who sits down on one in the meantime gives it up again, too.
+
+        Args:
+            beside: all that run, if `running` are only some of them.
+        """
         lefts = [self._lengths.left(sequence) for sequence in running]
         if not lefts:
             return 0.0
         rounds, rest = divmod(count - 1, len(lefts))
         steps = rounds * max(lefts) + heapq.nsmallest(rest + 1, lefts)[-1]
-        return steps * self._costs.seconds(_decodes(running))
+        return steps * self._costs.seconds(_decodes(running if beside is None else beside))
 
     def _seconds(self, prompts: Items[tuple[int, float]], decodes: StepLoad) -> float:
         """For these prompts, told by `_prompt`, beside these decodes in each step."""

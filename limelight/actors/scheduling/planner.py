@@ -21,6 +21,7 @@ from limelight.actors.scheduling.prompt_progress import PromptProgress, QueuePos
 from limelight.actors.scheduling.residents import Residents
 from limelight.actors.scheduling.sequence import Rank, Sequence
 from limelight.actors.scheduling.step_costs import StepCosts, StepLoad
+from limelight.actors.scheduling.turns import Turns
 from limelight.errors import InvalidRequest
 from limelight.generation import FinishReason
 from limelight.step import Capacity, Sampled, SampledLogprobs, Step, StepResult
@@ -137,11 +138,18 @@ class Planner:
             self._waiting.sequences(),
             self._residents.num_free_seats,
             self._residents.pool.num_free,
+            self._turns(),
         )
 
-    def seconds_until_free(self) -> float:
-        """Until one of the running sequences may be expected to end; 0: nothing runs, or nothing is known."""
-        return self._forecast.seconds_until_free(self._residents.running)
+    def seconds_until_free(self, owner: str | None = None) -> float:
+        """Until one of the running sequences may be expected to end; 0: nothing runs, or nothing is known.
+
+        Args:
+            owner: look at those of this one, if it has any; None: at all.
+        """
+        running = self._residents.running
+        own = [sequence for sequence in running if sequence.owner == owner]
+        return self._forecast.seconds_until_free(own or running, beside=running)
 
     def cancel(self, request_id: str, index: int | None = None) -> None:
         """Forget a request, or one choice of it; unknown ones are ignored. Pages and seats are free at once."""
@@ -276,7 +284,7 @@ class Planner:
         if not choices:
             return None
         version = (self._num_planned, self._num_added, len(self._waiting))
-        positions = self._positions.of(self._waiting.sequences(), version)
+        positions = self._positions.of(lambda: self._turns().in_order(self._waiting.sequences()), version)
         return prompt_progress(choices.values(), self._in_flight.values(), positions)
 
     @property
@@ -330,6 +338,9 @@ class Planner:
         for sequence in live:
             assert sequence.num_pending_tokens == self._num_drawing(sequence), "pending tokens are miscounted"
             assert sequence.num_tokens + sequence.num_pending_tokens <= sequence.max_length, "planned beyond the end"
+
+    def _turns(self) -> Turns:
+        return Turns(self._waiting.shares, self._capacity.num_seats, self._answer_lengths.left)
 
     def _budget(self) -> int:
         """Tokens of the next step, at most."""

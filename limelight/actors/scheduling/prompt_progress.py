@@ -1,6 +1,6 @@
 """How far the prompt of a live request is: its place in the queue, then its tokens. Asked for, never told."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -13,7 +13,7 @@ class PromptProgress(msgspec.Struct, frozen=True):
 
     Attributes:
         queue_position: 1 for the request that is served next, 0 once it is being served. Preempted requests are not
-            counted, so it falls unless requests of a higher priority arrive.
+            counted, so it falls unless requests arrive that have a higher priority, or whose share has had less.
         prompt_tokens: tokens of the prompt.
         prompt_tokens_done: those of them that have been computed or came from the prefix cache.
         cached_tokens: those that came from the prefix cache.
@@ -56,11 +56,14 @@ class QueuePositions:
         self._positions: dict[str, int] = {}
         self._version: tuple[int, ...] = ()
 
-    def of(self, waiting: Iterable[Sequence], version: tuple[int, ...]) -> dict[str, int]:
-        """Position by request id, from 1 on; `version` differs whenever the order may differ."""
+    def of(self, in_order: Callable[[], Iterable[tuple[Sequence, bool]]], version: tuple[int, ...]) -> dict[str, int]:
+        """Position by request id, from 1 on; `version` differs whenever the order may differ.
+
+        Args:
+            in_order: the waiting sequences, as `Turns.in_order` gives them.
+        """
         if version != self._version:
-            ranked = sorted((sequence.rank, sequence.request_id) for sequence in waiting if not sequence.was_scheduled)
-            order = dict.fromkeys(request_id for _, request_id in ranked)
+            order = dict.fromkeys(each.request_id for each, _ in in_order() if not each.was_scheduled)
             self._positions = {request_id: place for place, request_id in enumerate(order, start=1)}
             self._version = version
         return self._positions

@@ -55,13 +55,17 @@ class Shares:
         """A sequence has come; the weight that it brings holds for its share from now on."""
         account = self.active.get(sequence.share)
         if account is None:
-            lowest = min((other.served for other in self.active.values()), default=0.0)
-            served = max(self._idle.pop(sequence.share, 0.0), lowest)
-            account = self.active[sequence.share] = Account(sequence.share, sequence.weight, served)
+            account = self.active[sequence.share] = self.newcomer(sequence)
+            self._idle.pop(sequence.share, None)
         account.weight = sequence.weight
         account.num_live += 1
         sequence.account = account
         return account
+
+    def newcomer(self, sequence: Sequence) -> Account:
+        """What the account of a share that is not active will be."""
+        lowest = min((other.served for other in self.active.values()), default=0.0)
+        return Account(sequence.share, sequence.weight, max(self._idle.get(sequence.share, 0.0), lowest))
 
     def leave(self, sequence: Sequence) -> None:
         """A sequence has ended; it has no seat any more."""

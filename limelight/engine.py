@@ -1,5 +1,6 @@
 """The Python API: an engine and its verbs. What runs behind them is wired in `actor_system.py`."""
 
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -503,6 +504,7 @@ class Engine:
             http=telemetry.http,
             heartbeat=telemetry.heartbeat,
             usage=telemetry.counters.usage.now(live),
+            shares=telemetry.counters.shares.now(live, time.monotonic()),
             live=live,
         )
 

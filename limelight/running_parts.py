@@ -14,6 +14,7 @@ from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.observer import Observer
 from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_lookup import Speculation
+from limelight.actors.scheduling.shares import Account
 from limelight.actors.scheduling.step_costs import StepCosts
 from limelight.actors.step_ledger import StepLedger
 from limelight.actors.tokenizer import TokenizerActor
@@ -21,7 +22,7 @@ from limelight.admission import check_names, check_readable, check_token_ids, ch
 from limelight.config import MAX_PIPELINE_DEPTH, EngineConfig
 from limelight.generation import GenerationRequest
 from limelight.models.loaded_model import LoadedModel
-from limelight.telemetry.statistics import EngineStatistics
+from limelight.telemetry.statistics import EngineStatistics, ShareStanding
 from limelight.telemetry.telemetry import Telemetry
 from limelight.telemetry.timeline import RequestTimeline
 
@@ -92,7 +93,22 @@ class RunningParts:
             num_draft_tokens=planner.num_draft_tokens,
             num_accepted_tokens=planner.num_accepted_tokens,
             adapters=self.adapters.described(),
+            shares=_standings(planner.accounts),
         )
+
+
+def _standings(accounts: list[Account]) -> tuple[ShareStanding, ...]:
+    most = max((account.served for account in accounts), default=0.0)
+    return tuple(
+        ShareStanding(
+            name=account.name,
+            weight=account.weight,
+            num_live=account.num_live,
+            num_running=account.num_seats,
+            lag_tokens=most - account.served,
+        )
+        for account in accounts
+    )
 
 
 def make_planner(

@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT))  # as a script, it is not beside the package
 from limelight.telemetry.prometheus.engine_rows import ENGINE_ROWS, HTTP_ROWS  # noqa: E402
 from limelight.telemetry.prometheus.metric import MetricRow  # noqa: E402
 from limelight.telemetry.prometheus.request_rows import PRINCIPAL_ROWS, REQUEST_ROWS  # noqa: E402
+from limelight.telemetry.prometheus.share_rows import SHARE_ROWS  # noqa: E402
 from limelight.telemetry.prometheus.vllm_rows import VLLM_ROWS  # noqa: E402
 
 PAGE = ROOT / "docs" / "metrics.md"
@@ -24,9 +25,11 @@ carry exemplars: trace ids of requests whose spans are recorded. With API keys a
 of yours, one engine each.
 
 Everything is read from plain numbers when somebody scrapes. `model` is the served name or that of a LoRA adapter,
-`route` the template of a route, `principal` the name given to an API key. What a client makes up never becomes a
-label: it counts as `other` or `unmatched`. `limelight serve` adds `limelight_trace_spans_total` where it exports
-traces, with the label `outcome`: `exported`, `failed` or `dropped`.
+`route` the template of a route, `principal` the name given to an API key, `share` that of whose turn a request takes:
+the key's, or, where a gateway names its users (`--share-header`), the key's and the user's; the first 200 since the
+start have series of their own, all others are `other`. Nothing else that a client makes up becomes a label: it counts
+as `other` or `unmatched`. `limelight serve` adds `limelight_trace_spans_total` where it exports traces, with the label
+`outcome`: `exported`, `failed` or `dropped`.
 
 [examples/monitoring](../examples/monitoring) has a Grafana dashboard and alert rules over these metrics, and a
 compose file that shows them.
@@ -64,6 +67,7 @@ def as_markdown() -> str:
         INTRODUCTION,
         f"## Requests\n\n{_table(REQUEST_ROWS)}",
         f"## Usage by principal\n\n{_table(PRINCIPAL_ROWS)}",
+        f"## Shares\n\n{_table(SHARE_ROWS)}",
         f"## Engine\n\n{_table(ENGINE_ROWS)}",
         f"## HTTP\n\n{_table(HTTP_ROWS)}",
         f"## vLLM's names\n\n{VLLM}\n{_table(VLLM_ROWS)}",

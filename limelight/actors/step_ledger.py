@@ -53,6 +53,7 @@ class StepLedger:
         if timeline is None:
             return
         now = time.monotonic()
+        timeline.passed_over_until(now)
         if timeline.scheduled_at is None:
             timeline.scheduled_at = now
         else:
@@ -69,6 +70,11 @@ class StepLedger:
         timeline.holds(0, now)
         if timeline.ended_at is None:
             timeline.interrupted(InterruptionKind.PREEMPTED, now, self._number)
+
+    def passed_over(self, sequence: Sequence) -> None:
+        """See `Observer`."""
+        if sequence.timeline is not None:
+            sequence.timeline.passed_over_at = time.monotonic()
 
     def planned(self, number: int, chunks: list[PlannedChunk]) -> None:
         """See `Observer`."""
@@ -90,6 +96,7 @@ class StepLedger:
         if sequence.meter is not None:
             sequence.meter.ended(sequence, now)
         if sequence.timeline is not None:
+            sequence.timeline.passed_over_until(now)
             sequence.timeline.ended_at = now
 
     # ---- from the scheduler

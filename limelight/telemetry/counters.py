@@ -5,6 +5,7 @@ import time
 from limelight.config import MAX_SPECULATIVE_TOKENS
 from limelight.telemetry import buckets
 from limelight.telemetry.instruments import OTHER, Counter, Histogram, HistogramFamily
+from limelight.telemetry.share_totals import ShareTotals
 from limelight.telemetry.step_records import StepRecord
 from limelight.telemetry.timeline import Ending, RequestTimeline
 from limelight.telemetry.timings import Timings
@@ -39,6 +40,7 @@ class EngineCounters:
         choices, max_tokens: what requests asked for.
         preemptions: of a request.
         usage: totals by principal.
+        shares: totals by share.
         step_seconds, step_part_seconds, step_tokens, step_batch_size: of steps, the second by part.
         num_stalls: tokens that came later than `stall_seconds`.
         num_stuck_steps, num_stuck_calls, num_loop_stalls: what the watchdogs have named: steps, calls on threads, and
@@ -67,6 +69,7 @@ class EngineCounters:
         self.max_tokens = HistogramFamily(buckets.TOKENS, 1)
         self.preemptions = HistogramFamily(buckets.PREEMPTIONS, 1)
         self.usage = UsageTotals()
+        self.shares = ShareTotals()
         self.step_seconds = Histogram(buckets.STEP_SECONDS)
         self.step_part_seconds = HistogramFamily(buckets.STEP_SECONDS, 1)
         self._handover, self._submit, self._masks, self._result, self._report = map(
@@ -83,6 +86,7 @@ class EngineCounters:
         """The engine has taken a request, so its model and adapter exist."""
         self._models.add(timeline.model)
         self.usage.admitted(timeline)
+        self.shares.admitted(timeline)
 
     def model_label(self, timeline: RequestTimeline) -> str:
         """The served name, or that of an adapter that was there once; `OTHER` for a name that nobody has checked."""
@@ -100,6 +104,7 @@ class EngineCounters:
         assert timeline.ended_at is not None, "it has ended"
         assert known.total is not None, "it has ended"
         self.requests.add(1, model, timeline.ending, _reason(timeline))
+        self.shares.ended(timeline)
         at = timeline.unix_ns(timeline.ended_at) / 1e9
         self.request_seconds.of(model, timeline.ending).observe_traced(known.total, trace_id, at)
         if timeline.admitted_at is None:

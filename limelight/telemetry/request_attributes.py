@@ -1,5 +1,7 @@
 """Attributes of a request's own span, derived from its timeline: no content, and 0 is a value like any other."""
 
+import time
+
 from limelight.errors import ContextLengthExceeded, EngineNotRunning, Overloaded, RequestExpired, StepFailure
 from limelight.generation import INT64_MAX
 from limelight.quoting import encodable
@@ -86,6 +88,7 @@ def _asked(timeline: RequestTimeline) -> Attributes:
         names.REQUEST_ID: timeline.request_id,
         names.HTTP_REQUEST_ID: timeline.http_request_id,
         names.OWNER: timeline.owner,
+        names.SHARE: timeline.share,
         names.PRIORITY: _int64(timeline.priority),
         names.CACHE_SALTED: timeline.cache_salted,
         names.GEN_AI_REQUEST_STREAM: timeline.streams or None,
@@ -132,6 +135,7 @@ def _spent(timeline: RequestTimeline) -> Attributes:
         spent |= {
             names.NUM_PREEMPTIONS: sum(choice.num_preemptions for choice in timeline.choices),
             names.NUM_STALLS: sum(choice.num_stalls for choice in timeline.choices),
+            names.SHARE_WAIT_SECONDS: timeline.share_wait(timeline.ended_at or time.monotonic()),
             names.STEP_SECONDS: timeline.step_seconds,
             names.PAGE_SECONDS: sum(choice.page_seconds for choice in timeline.choices),
         }

@@ -46,6 +46,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         http_request_id: `x-request-id` of the HTTP request behind it.
         owner: name of the principal that asked, never its key.
+        share: whose turn it takes where requests compete: the owner's, or that of a user of a gateway.
         error_code: why it has not completed; a code, not a message, which could quote the request.
         arrived_at: Unix seconds.
         queue_position: 1 for the request that is served next; None unless it waits to be served for the first time.
@@ -55,6 +56,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
         step_seconds: its share of the time that steps took, by tokens: those of all requests sum to the engine's
             `step_seconds`. Of the step in hand it is added when that is through.
         step_share: `step_seconds` as a part of the time that all steps took while the request was there, 0 to 1.
+        share_wait_seconds: that it waited because it was the turn of another share.
         num_stalls: tokens that took longer than the engine's `stall_seconds`.
         delivery: None where nothing is written for it, or nobody measures that.
         trace_id: hexadecimal, of its span.
@@ -63,6 +65,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = msgspec.field(name="id")
     http_request_id: str | None
     owner: str
+    share: str
     model: str
     operation: str
     phase: Phase
@@ -78,6 +81,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     page_seconds: float
     step_seconds: float
     step_share: float
+    share_wait_seconds: float
     num_preemptions: int
     num_stalls: int
     timings: Timings
@@ -104,6 +108,7 @@ def request_view(timeline: RequestTimeline, standing: Standing | None, now: floa
         request_id=timeline.request_id,
         http_request_id=timeline.http_request_id,
         owner=timeline.owner,
+        share=timeline.share,
         model=timeline.model,
         operation=timeline.operation,
         phase=phase,
@@ -121,6 +126,7 @@ def request_view(timeline: RequestTimeline, standing: Standing | None, now: floa
         step_share=_share(
             step_seconds, (steps_now if ended_at is None else timeline.steps_after) - timeline.steps_before
         ),
+        share_wait_seconds=timeline.share_wait(now if ended_at is None else ended_at),
         num_preemptions=sum([choice.num_preemptions for choice in choices]),
         num_stalls=sum([choice.num_stalls for choice in choices]),
         timings=timings(timeline),

@@ -20,6 +20,21 @@ class LoadedAdapter(msgspec.Struct, frozen=True, kw_only=True):
     num_requests: int
 
 
+class ShareStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """A share that has live sequences.
+
+    Attributes:
+        num_live, num_running: its sequences, and those that have a seat.
+        lag_tokens: virtual tokens (as decisions/0017 counts them) by which it is behind the one served most.
+    """
+
+    name: str
+    weight: float
+    num_live: int
+    num_running: int
+    lag_tokens: float
+
+
 class QuotaStanding(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a quota is left at this moment.
 
@@ -46,6 +61,7 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
         prefix_queries_tokens, prefix_hits_tokens: prompt tokens that have run, and those that came from the cache.
         adapters: the LoRA adapters that requests can name.
         num_draft_tokens, num_accepted_tokens: tokens guessed by prompt lookup, and those that turned out right.
+        shares: those that have live sequences.
     """
 
     num_requests: int
@@ -64,3 +80,4 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     num_draft_tokens: int
     num_accepted_tokens: int
     adapters: tuple[LoadedAdapter, ...]
+    shares: tuple[ShareStanding, ...] = ()

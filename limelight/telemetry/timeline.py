@@ -104,6 +104,8 @@ class ChoiceTimeline:
         step_seconds: its share of the time that steps took; those of a step's chunks sum to the step's time.
         num_pages: KV pages in its page table, shared ones counted by each holder.
         page_seconds: integral of that over time, until `pages_counted_at`.
+        passed_over_at: since when it waits because it was the turn of another share; None: it does not.
+        share_wait_seconds: that it has waited for that, until it sat down.
         finish_reason: as the scheduler saw it; a stop string is found later.
     """
 
@@ -123,6 +125,8 @@ class ChoiceTimeline:
     num_pages: int = 0
     page_seconds: float = 0.0
     pages_counted_at: float = 0.0
+    passed_over_at: float | None = None
+    share_wait_seconds: float = 0.0
     finish_reason: FinishReason | None = None
 
     def computed(self, chunk: PrefillChunk) -> None:
@@ -139,6 +143,16 @@ class ChoiceTimeline:
         self.page_seconds += self.num_pages * (at - self.pages_counted_at)
         self.pages_counted_at = at
         self.num_pages = num_pages
+
+    def passed_over_until(self, at: float) -> None:
+        """It does not wait for other shares any more, if it did."""
+        if self.passed_over_at is not None:
+            self.share_wait_seconds += at - self.passed_over_at
+            self.passed_over_at = None
+
+    def share_wait(self, at: float) -> float:
+        """`share_wait_seconds` with what it waits at `at`."""
+        return self.share_wait_seconds + (0.0 if self.passed_over_at is None else max(0.0, at - self.passed_over_at))
 
     def interrupted(self, kind: InterruptionKind, at: float, step: int, seconds: float = 0.0) -> None:
         """Something came between two tokens."""
@@ -208,6 +222,7 @@ class RequestTimeline:
         http_request_id: `x-request-id` of the HTTP request behind it.
         ended_at, ending, error: the end; `error` is None for a completed one, and has no traceback, which would keep
             the request.
+        share: name of the one whose turn it takes.
         finish_reasons: of its choices, when it has completed.
         deadline: the limit of time that ended it, by its name; None: none did.
         steps_before, steps_after: seconds of all the engine's steps until it came, and until it had ended.
@@ -247,6 +262,7 @@ class RequestTimeline:
         "reasoning_tokens",
         "request_id",
         "sampling",
+        "share",
         "span",
         "span_ids",
         "steps_after",
@@ -260,6 +276,7 @@ class RequestTimeline:
         self.request_id = encodable(request.request_id)
         self.http_request_id = None if request.http_request_id is None else encodable(request.http_request_id)
         self.owner = encodable(request.owner)
+        self.share = self.owner if request.share is None else encodable(request.share.name)
         self.model = encodable(model)
         self.adapter = request.adapter
         self.priority = request.priority
@@ -340,6 +357,10 @@ class RequestTimeline:
     def step_seconds(self) -> float:
         """Its share of the time that steps took. The step in which it ends is added when that is through."""
         return sum([choice.step_seconds for choice in self.choices])
+
+    def share_wait(self, at: float) -> float:
+        """Seconds until `at` that it, or the choice that waited longest, gave way to other shares."""
+        return max([choice.share_wait(at) for choice in self.choices], default=0.0)
 
     @property
     def cached_tokens(self) -> int:

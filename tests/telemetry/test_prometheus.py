@@ -26,6 +26,7 @@ COUNTS = {
     *("limelight_live_requests", "limelight_running_sequences", "limelight_waiting_sequences", "limelight_seats"),
     *("limelight_engine_state", "limelight_kv_pages_used", "limelight_kv_pages_cached", "limelight_step_sequences"),
     *("limelight_request_choices", "limelight_request_preemptions", "limelight_adapter_live_requests"),
+    "limelight_share_live_requests",
 }
 VLLM_CORE = {
     *("num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "kv_cache_usage_perc"),

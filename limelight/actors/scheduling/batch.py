@@ -45,6 +45,7 @@ class Batch:
         chunks: in the order of the step's chunks.
         num_preempted: sequences preempted for this step.
         admitted: sequences that sat down for this step.
+        passed_over: those that wait because it was the turn of another share.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class Batch:
         "admitted",
         "chunks",
         "num_preempted",
+        "passed_over",
     )
 
     def __init__(self, number: int, budget: int, page_size: int, residents: Residents, waiting: FairQueue) -> None:
@@ -73,6 +75,7 @@ class Batch:
         self._cut: list[PlannedChunk] = []
         self.chunks: list[PlannedChunk] = []
         self.admitted: list[Sequence] = []
+        self.passed_over: list[Sequence] = []
         self.num_preempted = 0
 
     def make_way(self) -> None:
@@ -203,6 +206,8 @@ class Batch:
             if victim is None:
                 return False
             self._preempt(victim)
+            victim.is_passed_over = True
+            self.passed_over.append(victim)
         return False
 
     def _most_seats(self) -> Account | None:
@@ -239,11 +244,21 @@ class Batch:
         """A waiting sequence takes a seat, and the pages that are there already."""
         residents = self._residents
         self._waiting.remove(sequence)
+        sequence.is_passed_over = False
+        if self._waiting.shares.is_contested:
+            self._pass_over(sequence)
         residents.seat(sequence)
         residents.adopt(sequence, residents.cached_pages(sequence) if cached is None else cached)
         if not sequence.was_scheduled:
             sequence.cached_tokens = sequence.num_computed_tokens
         self.admitted.append(sequence)
+
+    def _pass_over(self, sequence: Sequence) -> None:
+        """Note who would have sat down before `sequence` if it had not been the turn of its share."""
+        for other in self._waiting.sequences():
+            if not other.is_passed_over and other.account is not sequence.account and other.rank < sequence.rank:
+                other.is_passed_over = True
+                self.passed_over.append(other)
 
     def _preempt(self, victim: Sequence) -> None:
         self._residents.unseat(victim)

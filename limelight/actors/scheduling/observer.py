@@ -17,6 +17,10 @@ class Observer(Protocol):
         """A sequence is about to give up seat and pages: it ends, is preempted, or starts again."""
         ...
 
+    def passed_over(self, sequence: Sequence) -> None:
+        """A sequence waits from now on because it is the turn of another share, until it is seated or ends."""
+        ...
+
     def planned(self, number: int, chunks: list[PlannedChunk]) -> None:
         """Step `number` is planned."""
         ...
@@ -33,6 +37,9 @@ class Unobserved:
         """See `Observer`."""
 
     def unseats(self, sequence: Sequence) -> None:
+        """See `Observer`."""
+
+    def passed_over(self, sequence: Sequence) -> None:
         """See `Observer`."""
 
     def planned(self, number: int, chunks: list[PlannedChunk]) -> None:

@@ -20,6 +20,7 @@ from limelight.actors.scheduling.prompt_lookup import PromptLookup, Speculation
 from limelight.actors.scheduling.prompt_progress import PromptProgress, QueuePositions, prompt_progress
 from limelight.actors.scheduling.residents import Residents
 from limelight.actors.scheduling.sequence import Rank, Sequence
+from limelight.actors.scheduling.shares import Account
 from limelight.actors.scheduling.step_costs import StepCosts, StepLoad
 from limelight.actors.scheduling.turns import Turns
 from limelight.errors import InvalidRequest
@@ -177,6 +178,9 @@ class Planner:
         batch.spend_rest()
         batch.guess()
         self.num_preemptions += batch.num_preempted
+        for sequence in batch.passed_over:
+            if sequence.seat is None:  # it may have sat down after all
+                self._observer.passed_over(sequence)
         step = batch.to_step()
         if step is None:
             return None
@@ -296,6 +300,11 @@ class Planner:
     def num_waiting(self) -> int:
         """Sequences that have none, preempted ones included."""
         return len(self._waiting)
+
+    @property
+    def accounts(self) -> list[Account]:
+        """Of the shares that have live sequences."""
+        return list(self._waiting.shares.active.values())
 
     @property
     def num_free_pages(self) -> int:

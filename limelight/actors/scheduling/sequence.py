@@ -94,6 +94,7 @@ class Sequence:
             that another choice computes are not.
         cached_tokens: prompt tokens taken from the prefix cache when it first ran.
         lookup: guesses its next tokens; None: nothing is guessed.
+        is_passed_over: whether it waits because it was the turn of another share.
         account: of its share, an `Account`, from when it is added.
         num_followed_tokens: leading tokens that `constraint` knows, the prompt included.
     """
@@ -135,6 +136,7 @@ class Sequence:
     num_expected_tokens: int = dataclasses.field(init=False)
     cached_tokens: int = dataclasses.field(init=False, default=0)
     lookup: PromptLookup | None = dataclasses.field(init=False, default=None)
+    is_passed_over: bool = dataclasses.field(init=False, default=False)
     account: Any = dataclasses.field(init=False, default=None)
     num_followed_tokens: int = dataclasses.field(init=False)
 

@@ -11,6 +11,8 @@ import { say } from "./strings.js";
 const FACTS = [
   ["model", (view) => view.model],
   ["owner", (view) => view.owner],
+  ["turns", (view) => (view.share === view.owner ? null : view.share)],
+  ["shareWait", (view) => (view.share_wait_seconds ? seconds(view.share_wait_seconds) : null)],
   ["operation", (view) => view.operation],
   ["arrived", (view) => clock(view.arrived_at, 3)],
   ["errorCode", (view) => view.error_code],

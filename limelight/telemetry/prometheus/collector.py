@@ -10,10 +10,11 @@ from limelight.errors import ConfigError
 from limelight.telemetry.prometheus.engine_rows import ENGINE_ROWS, HTTP_ROWS
 from limelight.telemetry.prometheus.metric import MetricRow
 from limelight.telemetry.prometheus.request_rows import PRINCIPAL_ROWS, REQUEST_ROWS
+from limelight.telemetry.prometheus.share_rows import SHARE_ROWS
 from limelight.telemetry.prometheus.snapshot import Snapshot
 from limelight.telemetry.prometheus.vllm_rows import VLLM_ROWS
 
-ROWS = (*REQUEST_ROWS, *PRINCIPAL_ROWS, *ENGINE_ROWS, *HTTP_ROWS)
+ROWS = (*REQUEST_ROWS, *PRINCIPAL_ROWS, *SHARE_ROWS, *ENGINE_ROWS, *HTTP_ROWS)
 """What every engine exports."""
 
 

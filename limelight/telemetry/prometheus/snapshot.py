@@ -6,6 +6,7 @@ from limelight.config import EngineConfig
 from limelight.telemetry.counters import EngineCounters
 from limelight.telemetry.heartbeat import Heartbeat
 from limelight.telemetry.http_counters import HttpCounters
+from limelight.telemetry.share_totals import ShareUsage
 from limelight.telemetry.statistics import EngineStatistics
 from limelight.telemetry.timeline import RequestTimeline
 from limelight.telemetry.usage_totals import Usage
@@ -20,6 +21,7 @@ class Snapshot:
         state: of the engine; one of `states`.
         statistics: None while it is not up.
         usage: totals by model and principal.
+        shares: totals by share.
         live: timelines of the live requests.
     """
 
@@ -32,4 +34,5 @@ class Snapshot:
     http: HttpCounters
     heartbeat: Heartbeat
     usage: dict[tuple[str, str], Usage]
+    shares: dict[str, ShareUsage]
     live: tuple[RequestTimeline, ...]

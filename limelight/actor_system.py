@@ -24,6 +24,7 @@ from limelight.actors.messages import ToConstraints, ToScheduler, ToTokenizer
 from limelight.actors.model_runner import ModelRunner
 from limelight.actors.outcome import settle
 from limelight.actors.quotas import Quotas
+from limelight.actors.records import Records
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.prompt_progress import PromptProgress
@@ -37,6 +38,7 @@ from limelight.generation import MAX_CHOICES, GenerationRequest, Share
 from limelight.health import WHAT_STATES_MEAN, EngineHealth, EngineState
 from limelight.models.constraints.compiling import ConstraintCompiler
 from limelight.models.loaded_model import LoadedModel
+from limelight.replay.folder import RecordFolder
 from limelight.running_parts import RunningParts, make_planner
 from limelight.telemetry.loop_watch import LoopWatch
 from limelight.telemetry.statistics import EngineStatistics, QuotaStanding
@@ -58,6 +60,7 @@ class ActorSystem:
         config: the fields that concern scheduling are used.
         load: makes the model; called once, on the model runner's thread.
         telemetry: told of every admitted request's end, and of every step.
+        record_folder: where replay bundles go; None: nowhere.
 
     Attributes:
         state: where in its life it is.
@@ -65,13 +68,20 @@ class ActorSystem:
         left_behind: the parts whose threads were still busy when it ended, by name; they keep their memory.
     """
 
-    def __init__(self, config: EngineConfig, load: Callable[[], LoadedModel], telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        load: Callable[[], LoadedModel],
+        telemetry: Telemetry,
+        record_folder: RecordFolder | None = None,
+    ) -> None:
         self.state = EngineState.NEW
         self.failure: EngineFailed | None = None
         self.left_behind: tuple[str, ...] = ()
         self._config = config
         self._load = load
         self._telemetry = telemetry
+        self._record_folder = record_folder
         self._owner: asyncio.Task[None] | None = None
         self._loading: anyio.CancelScope | None = None  # made in start(): it belongs to a running loop
         self._ending = asyncio.Event()
@@ -303,7 +313,8 @@ class ActorSystem:
     ) -> None:
         """Run the actors until `stop`, or until one of them dies."""
         config = self._config
-        ledger = StepLedger(self._telemetry, config.stall_seconds)
+        records = Records(self._record_folder, config, model)
+        ledger = StepLedger(self._telemetry, config.stall_seconds, records.schedule)
         planner = make_planner(config, model, ledger, ledger.step_costs)
         quotas = Quotas(time.monotonic)
         constraints_inbox: Channel[ToConstraints] = Channel(
@@ -344,7 +355,7 @@ class ActorSystem:
                     config.max_num_requests,
                     group,
                     self._died,
-                    partial(self._ended, adapters),
+                    partial(self._ended, adapters, records),
                     planner.seconds_until_free,
                 )
                 self._parts = RunningParts(
@@ -361,6 +372,7 @@ class ActorSystem:
                     quotas=quotas,
                     background=BackgroundTasks(group),
                     ledger=ledger,
+                    records=records,
                     telemetry=self._telemetry,
                 )
                 self._watchdog = Watchdog(
@@ -391,6 +403,7 @@ class ActorSystem:
             await self._close("tokenizer", tokenizer.close)
             await self._close("constraints", constraints.close)
             await self._close("adapters", adapters.close)
+            await self._close("replay bundles", records.close)
 
     async def _close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
         """Wait for the threads of a part, within bounds."""
@@ -415,15 +428,21 @@ class ActorSystem:
         """A thread that hangs takes no time from those that do not."""
         return max(self._give_up_at, asyncio.get_running_loop().time() + SECONDS_FOR_A_THREAD)
 
-    def _ended(self, adapters: Adapters, actor: RequestActor) -> None:
-        """A request has ended: its adapter may leave, and its numbers are complete."""
+    def _ended(self, adapters: Adapters, records: Records, actor: RequestActor) -> None:
+        """A request has ended: its adapter may leave, its numbers are complete, and so is its recording."""
         if actor.adapter is not None:
             adapters.release(actor.adapter)
         actor.observe_end()
+        if actor.recorder is not None:
+            error = actor.log.error
+            completions = actor.log.completions() if error is None else ()
+            records.end(actor.recorder, completions, error, actor.usage.cached_tokens)
         self._telemetry.end(actor.timeline, actor.log.error, actor.log.everything)
 
     def _load_all(self, adapters: Adapters) -> LoadedModel:
         """The model and the adapters of the config; on the model runner's thread."""
+        if self._record_folder is not None:
+            self._record_folder.prepare()
         model = self._load()
         try:
             adapters.begin(model, self._config.served_model_name or model.name, self._config.adapters.items())

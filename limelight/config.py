@@ -90,6 +90,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         step_timeout_seconds: a step that has not ended after so long, and after ten times the longest one so far, makes
             the engine fail: its thread cannot be stopped, so the process must be replaced. 0: wait for ever. Threads
             that are still busy so long after `stop` are left behind, too.
+        record_dir: folder for the replay bundles of requests that ask for one (`GenerationRequest.record_id`); it is
+            made if it does not exist. Default: nothing is recorded.
+        max_records, max_record_bytes: of all bundles in that folder; the oldest are removed when there are more.
         loop_stall_seconds: watch the event loop from a thread, and log what holds it when it has stood still for so
             long; 0: do not watch.
 
@@ -137,6 +140,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     recent_requests: int = 300
     step_timeout_seconds: float = 600.0
     loop_stall_seconds: float = 0.0
+    record_dir: str | None = None
+    max_records: int = 1000
+    max_record_bytes: int = 2**30
 
     def __post_init__(self) -> None:
         if DEVICE.fullmatch(self.device) is None:
@@ -191,9 +197,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         _at_least("trace_step_interval", self.trace_step_interval, 0)
         _zero_or_above("step_timeout_seconds", self.step_timeout_seconds)
         _zero_or_above("loop_stall_seconds", self.loop_stall_seconds)
+        _at_least("max_records", self.max_records, 1)
+        _at_least("max_record_bytes", self.max_record_bytes, 1)
+        _not_empty("record_dir", self.record_dir)
         _within("recent_requests", self.recent_requests, 0, MAX_RECENT_REQUESTS)
-        if self.served_model_name == "":
-            raise ConfigError("served_model_name is empty; leave it out or give a name")
+        _not_empty("served_model_name", self.served_model_name)
 
     def num_seats(self, device: str) -> int:
         """`max_num_seqs`, or what suits a device, as torch names it."""
@@ -250,6 +258,9 @@ class EngineOptions(TypedDict, total=False):
     recent_requests: int
     step_timeout_seconds: float
     loop_stall_seconds: float
+    record_dir: str | None
+    max_records: int
+    max_record_bytes: int
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -260,6 +271,11 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 def _at_least(name: str, value: int | None, low: int) -> None:
     if value is not None and value < low:
         raise ConfigError(f"{name} is {value}; it must be at least {low}")
+
+
+def _not_empty(name: str, value: str | None) -> None:
+    if value == "":
+        raise ConfigError(f"{name} is empty; leave it out or give a name")
 
 
 def _above_zero(name: str, value: float | None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+import anyio.to_thread
 import msgspec
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
@@ -42,6 +43,7 @@ from limelight.health import EngineState as EngineState
 from limelight.models.loaded_model import LoadedModel
 from limelight.parsing.answer_format import AnswerFormat
 from limelight.progress import Report as Report
+from limelight.replay.folder import RecordFolder
 from limelight.stream import Stream
 from limelight.telemetry.counters import EngineCounters
 from limelight.telemetry.genai_metrics import GenAIMetrics
@@ -109,7 +111,8 @@ class Engine:
         self.metrics_registry = metrics_registry or CollectorRegistry()
         self._collector = EngineCollector(self._snapshot, vllm_metrics=self.config.vllm_metrics)
         self._known_model_name = self.config.served_model_name or self.config.model or "default"
-        self._system = ActorSystem(self.config, self._load_model, self.telemetry)
+        self._record_folder = _record_folder(self.config)
+        self._system = ActorSystem(self.config, self._load_model, self.telemetry, self._record_folder)
         self.live_view = LiveView(self.telemetry, self._system.prompt_progress)
 
     # ---- life
@@ -271,6 +274,19 @@ class Engine:
             whether there was one. Seats and pages come back with the loop's next turns.
         """
         return self._system.abort(request_id, reason or RequestCancelled(f"request {request_id} was aborted"))
+
+    async def read_record(self, record_id: str) -> bytes | None:
+        """The replay bundle of this name (JSON); None: there is none, or not yet, or not any more.
+
+        Raises:
+            UnsupportedField: there is no `record_dir`.
+        """
+        if self._record_folder is None:
+            raise UnsupportedField(
+                "this server records no requests: start it with --record-dir; in Python, give Engine a record_dir",
+                param="record_id",
+            )
+        return await anyio.to_thread.run_sync(self._record_folder.read, record_id)
 
     async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids of a prompt, a conversation rendered by the model's template; any length, and nothing is generated.
@@ -563,6 +579,12 @@ def _default_loader(config: EngineConfig, report: Report) -> LoadedModel:
     from limelight.models.loading import load_model  # imports much, so only now
 
     return load_model(config, report)
+
+
+def _record_folder(config: EngineConfig) -> RecordFolder | None:
+    if config.record_dir is None:
+        return None
+    return RecordFolder(Path(config.record_dir), config.max_records, config.max_record_bytes)
 
 
 def _ignore(what: str, fraction: float | None) -> None:

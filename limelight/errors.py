@@ -124,6 +124,14 @@ class RequestNotFound(LimelightError):
     type = "invalid_request_error"
 
 
+class RecordNotFound(LimelightError):
+    """No replay bundle with this id is there."""
+
+    status = 404
+    code = "record_not_found"
+    type = "invalid_request_error"
+
+
 class PayloadTooLarge(LimelightError):
     """The request body is over the limit."""
 

@@ -306,6 +306,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         return_token_offsets: say where in the prompt's text each of its tokens stands.
         deadlines: when it is no longer wanted; None: always.
         streams: whether the client reads the answer while it is made, for traces.
+        record_id: write a replay bundle of this name when the request has ended, into `EngineConfig.record_dir`; it
+            holds the prompt and the answer. At most 64 letters, digits, `-` and `_`. None: record nothing.
         http_request_id: `x-request-id` of the HTTP request behind it, for logs and the live view.
         trace_context: the `opentelemetry.context.Context` whose span is the parent of the request's; None: the one that
             is current where the request is opened.
@@ -326,6 +328,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     return_token_offsets: bool = False
     deadlines: Deadlines | None = None
     streams: bool = False
+    record_id: str | None = None
     http_request_id: str | None = None
     trace_context: Any = None
 

@@ -9,6 +9,7 @@ from limelight.actors.channel import Sender
 from limelight.actors.live_requests import LiveRequests
 from limelight.actors.messages import ToConstraints, ToScheduler, ToTokenizer
 from limelight.actors.quotas import Quotas
+from limelight.actors.records import Records
 from limelight.actors.request import RequestActor
 from limelight.actors.scheduler import SchedulerActor
 from limelight.actors.scheduling.observer import Observer
@@ -44,6 +45,7 @@ class RunningParts:
     quotas: Quotas
     background: BackgroundTasks
     ledger: StepLedger
+    records: Records
     telemetry: Telemetry
 
     def admit(self, request: GenerationRequest, timeline: RequestTimeline) -> RequestActor:
@@ -59,15 +61,18 @@ class RunningParts:
         check_types(request)
         check_token_ids(request, self.model.capacity.vocab_size)
         check_readable(request, self.model.unreadable)
+        self.records.check(request)
         adapter = None if request.adapter is None else self.adapters.hold(request.adapter)
+        request = with_seed(request)
         actor = RequestActor(
-            with_seed(request),
+            request,
             self.model,
             self.to_tokenizer,
             self.to_constraints,
             self.to_scheduler,
             timeline,
             adapter,
+            self.records.begin(request),
         )
         self.telemetry.admitted(timeline)
         self.live.add(actor)

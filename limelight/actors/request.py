@@ -29,6 +29,7 @@ from limelight.actors.messages import (
     ToTokenizer,
 )
 from limelight.actors.pacing import Pacer
+from limelight.actors.recorder import RequestRecorder
 from limelight.actors.token_logprobs import prompt_logprobs
 from limelight.embeddings import pooled_states
 from limelight.errors import ContextLengthExceeded, DeadlineExceeded, LimelightError, RequestCancelled
@@ -54,10 +55,11 @@ class RequestActor:
         model: whose vocabulary, limits and end-of-sequence tokens apply.
         timeline: where it writes down what happens to it.
         adapter: id of the loaded adapter that `request.adapter` names, or None.
+        recorder: told of its tokens, or None.
 
     Attributes:
         log: what clients read.
-        adapter, timeline: as given.
+        adapter, recorder, timeline: as given.
         prompt_logprobs, pooled: what was asked for of the prompt, before the first delta; None unless asked for.
         prompt_token_ids, prompt_text, prompt_token_offsets: known once the prompt is encoded; the last one (start and
             end of its tokens in its text) only if it was asked for.
@@ -72,6 +74,7 @@ class RequestActor:
         scheduler: Sender[ToScheduler],
         timeline: RequestTimeline,
         adapter: int | None,
+        recorder: RequestRecorder | None = None,
     ) -> None:
         sampling = request.sampling
         self.request = request
@@ -87,6 +90,7 @@ class RequestActor:
         self._scheduler = scheduler
         self.timeline = timeline
         self.adapter = adapter
+        self.recorder = recorder
         # At most one message per token and choice, one answer of each who is asked, and one `Failed` of the scheduler.
         capacity = sampling.n * model.capacity.max_model_len + 3
         self._inbox: Channel[ToRequest] = Channel(f"request {request.request_id}", capacity)
@@ -245,6 +249,12 @@ class RequestActor:
             constraints = msgspec.structs.replace(constraints, begins=begins)
         request, sampling = self.request, self.request.sampling
         stop_token_ids = frozenset(sampling.stop_token_ids or ())
+        if not sampling.ignore_eos:
+            stop_token_ids |= self._model.eos_token_ids
+        if self.recorder is not None:
+            self.recorder.submitted(encoded.token_ids, stop_token_ids)
+            if sampling.logprobs is None:  # of the drawn tokens alone: they tell how near another one was
+                sampling = msgspec.structs.replace(sampling, logprobs=0)
         self._submitted = True
         self.timeline.submit(time.monotonic())
         self._scheduler.tell(
@@ -252,7 +262,7 @@ class RequestActor:
                 request_id=request.request_id,
                 token_ids=encoded.token_ids,
                 sampling=sampling,
-                stop_token_ids=stop_token_ids if sampling.ignore_eos else stop_token_ids | self._model.eos_token_ids,
+                stop_token_ids=stop_token_ids,
                 priority=request.priority,
                 cache_salt=request.cache_salt,
                 adapter=self.adapter,
@@ -306,6 +316,8 @@ class RequestActor:
         num_before = choice.num_tokens
         delta = choice.advance(generated)
         self.timeline.output_tokens += choice.num_tokens - num_before
+        if self.recorder is not None:
+            self.recorder.drew(generated, choice.num_tokens - num_before)
         self._num_drafts += generated.num_drafts
         # A stop string may end the choice before the last guess that was right: what lies behind it is not generated.
         self._num_accepted += min(generated.num_accepted, choice.num_tokens - num_before)

@@ -7,6 +7,7 @@ looks; what is done per token is a few additions.
 import time
 
 from limelight.actors.messages import StepTimes
+from limelight.actors.recorder import ScheduleRecorder
 from limelight.actors.scheduling.in_flight import PlannedChunk
 from limelight.actors.scheduling.planner import Progress
 from limelight.actors.scheduling.sequence import Sequence
@@ -19,6 +20,9 @@ from limelight.telemetry.timeline import ChoiceTimeline, InterruptionKind, Prefi
 class StepLedger:
     """An `Observer` of the planner, told of results by the scheduler actor.
 
+    Args:
+        recorded: told as well, while requests are recorded.
+
     Attributes:
         num_steps: that are through, failed ones included.
         num_failures_in_a_row: steps that failed since the last one that did not.
@@ -27,8 +31,9 @@ class StepLedger:
         step_costs: learns from those that did not fail.
     """
 
-    def __init__(self, telemetry: Telemetry, stall_seconds: float) -> None:
+    def __init__(self, telemetry: Telemetry, stall_seconds: float, recorded: ScheduleRecorder | None = None) -> None:
         self._telemetry = telemetry
+        self._recorded = recorded or ScheduleRecorder()
         self._stall_seconds = stall_seconds
         self._planned_at: dict[int, float] = {}
         self._number = 0  # of the step that is being planned, or was planned last
@@ -49,6 +54,8 @@ class StepLedger:
 
     def seated(self, sequence: Sequence) -> None:
         """See `Observer`."""
+        if self._recorded.recorders:
+            self._recorded.happened("seated", self._number, sequence)
         timeline = sequence.timeline
         if timeline is None:
             return
@@ -69,6 +76,8 @@ class StepLedger:
         now = time.monotonic()
         timeline.holds(0, now)
         if timeline.ended_at is None:
+            if self._recorded.recorders:
+                self._recorded.happened("unseated", self._number, sequence)
             timeline.interrupted(InterruptionKind.PREEMPTED, now, self._number)
 
     def passed_over(self, sequence: Sequence) -> None:
@@ -80,6 +89,8 @@ class StepLedger:
         """See `Observer`."""
         self._planned_at[number] = now = time.monotonic()
         self._number = number + 1
+        if self._recorded.recorders:
+            self._recorded.planned(number, chunks)
         for chunk in chunks:
             timeline = chunk.sequence.timeline
             if timeline is None:
@@ -127,6 +138,8 @@ class StepLedger:
         seconds = self._through(number, chunks, num_tokens, times, error) / num_tokens
         self.num_failures_in_a_row += 1
         now = time.monotonic()
+        if self._recorded.recorders:
+            self._recorded.failed(number, chunks)
         for chunk in chunks:
             sequence = chunk.sequence
             if sequence.meter is not None:

@@ -1,8 +1,8 @@
-"""The program `limelight`: serve, chat, generate, models, doctor, keys, run-batch, bench.
+"""The program `limelight`: serve, chat, generate, models, doctor, keys, run-batch, replay, bench.
 
 Every expected failure is one line on stderr and an exit code.
 
-Exit codes: 0 done, 1 it failed (a model, a port), 2 the options are wrong, 130 interrupted.
+Exit codes: 0 done, 1 it failed (a model, a port), 2 the options are wrong, 130 interrupted. `replay` has its own.
 """
 
 import argparse
@@ -71,6 +71,10 @@ def _run(options: argparse.Namespace, loader: "ModelLoader | None") -> int:
         from limelight.cli.keys import keys
 
         return keys(options)
+    if options.command == "replay":
+        from limelight.cli.replay import replay_file
+
+        return replay_file(options, loader)
     drives_a_server = options.command == "bench" and options.benchmark == "serve"
     if loader is None and not drives_a_server and options.command != "doctor":  # which has an answer of its own
         from limelight.cli.names import check_names

@@ -21,6 +21,8 @@ from limelight.cli.option_groups import (
     model_options,
     sampling_options,
 )
+from limelight.cli.record_options import record_options
+from limelight.cli.replay_options import replay_command
 from limelight.cli.response_options import response_options
 from limelight.cli.settings import memory_bytes
 from limelight.cli.telemetry_options import export_options, log_options
@@ -90,6 +92,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     doctor_command(commands, _Help, _port)
     keys_command(commands, _Help)
     batch_command(commands, _Help)
+    replay_command(commands, _Help)
     bench_commands(commands, environment, _Help)
     return parser
 
@@ -297,6 +300,7 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         help="how long a client may let its stream go on while it is away, at most",
     )
     response_options(parser)
+    record_options(parser)
     life = parser.add_argument_group("life")
     life.add_argument(
         "--drain-timeout",

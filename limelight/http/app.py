@@ -28,6 +28,7 @@ from limelight.http.model_list import model_routes
 from limelight.http.openapi.routes import documentation_routes
 from limelight.http.page import page_routes
 from limelight.http.rate_limits import RATE_LIMIT_HEADERS, RateLimits
+from limelight.http.records import ANSWER_HEADER, add_record_ids, record_routes
 from limelight.http.request_id import add_request_id
 from limelight.http.responses.routes import response_routes
 from limelight.http.responses.store import ResponseStore
@@ -59,7 +60,7 @@ def create_app(
         lifespan=[_running(engine) if owned else _started_by_its_owner],
         middleware=[Gate(_authenticator(settings), settings.allowed_hosts)],
         exception_handlers=exception_handlers(),
-        before_send=[add_request_id, RateLimits(engine).add],
+        before_send=[add_request_id, RateLimits(engine).add, add_record_ids],
         cors_config=_cors(settings.cors_origins),
         request_max_body_size=settings.max_body_bytes,
         openapi_config=None,
@@ -105,6 +106,7 @@ def _routers(serving: Serving) -> list[Router]:
                 *token_routes(serving),
                 *adapter_routes(serving),
                 *live_routes(serving),
+                *record_routes(serving.engine),
                 *health_routes(serving),
                 metrics_route(serving.engine, NEEDS_OBSERVE),
                 *documentation_routes(),
@@ -153,6 +155,7 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
             IGNORED_FIELDS_HEADER,
             STREAM_HEADER,
             *RATE_LIMIT_HEADERS,
+            ANSWER_HEADER,
         ],
         max_age=600,
     )

@@ -24,6 +24,7 @@ from limelight.http.keys.principal import Principal
 from limelight.http.protocol.decoding import Decoder
 from limelight.http.protocol.sampling import GenerationFields, check_shared
 from limelight.http.recordings import Recordings
+from limelight.http.records import record_id
 from limelight.http.request_id import adopt_request_id, request_id
 from limelight.http.resumable import ResumableAnswer
 from limelight.http.settings import HttpSettings
@@ -135,6 +136,7 @@ class Serving:
 
         Raises:
             InvalidRequest: a header has an impossible value.
+            Forbidden: its principal may not have this priority, or not have it recorded.
         """
         principal: Principal = request.scope["user"]
         principal.check_priority(priority or 0)
@@ -152,6 +154,7 @@ class Serving:
             truncation=truncation,
             return_token_offsets=bool(return_token_offsets),
             deadlines=deadlines(request.headers, limits),
+            record_id=record_id(request, answer_id),
             http_request_id=request_id(request.scope),
             trace_context=exchange_of(request.scope).open(),
         )

@@ -1,6 +1,6 @@
 """What the engine needs of a model once it is loaded. No torch: a scripted model in tests fills the same shape."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -9,6 +9,7 @@ from limelight.embeddings import EmbeddingSettings
 from limelight.generation import ChatPrompt, SamplingParams
 from limelight.parsing.answer_format import AnswerFormat
 from limelight.progress import Report
+from limelight.replay.bundle import ModelIdentity
 from limelight.step import Capacity, StepExecutor
 
 
@@ -117,6 +118,7 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         embedding: how it makes embeddings; None: it makes none.
         unreadable: why scores and hidden states of a prompt cannot be had; None: they can.
         overlaps_steps: steps run while the host does other things, so that two of them belong in flight.
+        identify: says what runs, for replay bundles; reads files. None: its name is all that there is.
     """
 
     name: str
@@ -132,3 +134,8 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     embedding: EmbeddingSettings | None = None
     unreadable: str | None = None
     overlaps_steps: bool = False
+    identify: Callable[[], ModelIdentity] | None = None
+
+    def identity(self) -> ModelIdentity:
+        """What runs, as far as tokens can depend on it. Blocking."""
+        return ModelIdentity(name=self.name) if self.identify is None else self.identify()

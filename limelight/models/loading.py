@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from limelight.config import EngineConfig
 from limelight.errors import ConfigError, OutOfMemory
 from limelight.kernels.cpu.features import usable_cores
@@ -39,11 +41,13 @@ from limelight.models.precision import Precision, choose_precision, precision_no
 from limelight.models.recorded_step_executor import RecordedStepExecutor, most_sampled, step_limits
 from limelight.models.source import AdaptableModel, Source, open_source
 from limelight.models.spec import ModelSpec
+from limelight.models.surroundings import files_digest
 from limelight.models.text.answer_format import find_answer_format
 from limelight.models.text.chat_format import JinjaChatFormat, chat_format_from_gguf, load_chat_format
 from limelight.models.text.vocabulary import TokenizersVocabulary, load_vocabulary
 from limelight.models.wording import as_size
 from limelight.progress import Note, Report
+from limelight.replay.bundle import ModelIdentity
 from limelight.step import Capacity, Chunk, SeatSampling, SeatTaken, Step, StepExecutor
 
 
@@ -95,6 +99,18 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         embedding=embedding_settings(path, model.hidden_size),
         unreadable=model.unreadable,
         overlaps_steps=kernels.device != "cpu",
+        identify=partial(_identity, model_name(config.model), path, kernels, precision),
+    )
+
+
+def _identity(name: str, path: Path, kernels: Kernels, precision: Precision) -> ModelIdentity:
+    """What runs, for replay bundles."""
+    variant = f"/{kernels.library.variant}" if isinstance(kernels, CpuKernels) else ""
+    return ModelIdentity(
+        name=name,
+        digest=files_digest(path),
+        kernels=f"{type(kernels).__name__}{variant} on {kernels.device}",
+        precision=msgspec.structs.asdict(precision),
     )
 
 

@@ -134,6 +134,10 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
     ("DELETE", "/v1/requests/{request_id:str}"): Shape(
         summary="Abort a request of one's own, or with an admin key any", status=204
     ),
+    ("GET", "/v1/records/{record_id:str}"): Shape(
+        summary="The replay bundle of a recorded request, prompt and answer included (admin keys)",
+        answer=dict[str, Any],
+    ),
     ("POST", "/tokenize"): Shape(
         summary="Token ids of a text or of a conversation", body=TokenizeRequest, answer=Tokenized
     ),

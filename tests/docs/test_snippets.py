@@ -191,7 +191,7 @@ def commands_in_prose() -> list[Any]:
 def test_commands_in_prose_are_accepted(command: str) -> None:
     words = shlex.split(command)
     with contextlib.redirect_stdout(io.StringIO()):
-        if words[-1] == "--help" or words in (["bench"], ["run-batch"]):
+        if words[-1] == "--help" or words in (["bench"], ["run-batch"], ["replay"]):
             with pytest.raises(SystemExit) as ended:
                 build_parser({}).parse_args([words[0], "--help"])
             assert ended.value.code == 0

@@ -27,6 +27,7 @@ NEEDED = {
     "/v1/requests/{request_id:str}": "observe",
     "/v1/requests/{request_id:str}/trace": "observe",
     "/v1/load_lora_adapter": "admin",
+    "/v1/records/{record_id:str}": "admin",
     "/v1/unload_lora_adapter": "admin",
 }
 """Path -> scope, of GET routes and those that change what is served; everything else needs `infer`."""
@@ -52,8 +53,9 @@ def of(name):
 
 
 def concrete(path):
-    for pattern in ("{name:path}", "{model_id:path}", "{request_id:str}", "{stream_id:str}", "{response_id:str}"):
-        path = path.replace(pattern, "app.js" if pattern == "{name:path}" else "none")
+    path = path.replace("{name:path}", "app.js").replace("{model_id:path}", "none")
+    for name in ("request", "stream", "response", "record"):
+        path = path.replace(f"{{{name}_id:str}}", "none")
     return path
 
 

@@ -27,9 +27,9 @@ class GatheredTransport:
         self._parts.append(data)
 
     def flush(self) -> None:
-        """Hand over what is queued."""
-        if self._parts:
-            parts, self._parts = self._parts, []
+        """Hand over what is queued; nobody is there for it if the connection was lost meanwhile."""
+        parts, self._parts = self._parts, []
+        if parts and not self._inner.is_closing():
             self._inner.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def close(self) -> None:

@@ -11,14 +11,20 @@ class Recording:
     def __init__(self, name: str, log: list[tuple[str, str, bytes]]) -> None:
         self.name = name
         self.log = log
+        self.closed = False
 
     def write(self, data: bytes) -> None:
         self.log.append((self.name, "write", data))
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def close(self) -> None:
+        self.closed = True
         self.log.append((self.name, "close", b""))
 
     def abort(self) -> None:
+        self.closed = True
         self.log.append((self.name, "abort", b""))
 
     def get_extra_info(self, name: str) -> str:
@@ -55,17 +61,30 @@ def test_closing_hands_over_what_is_queued_and_aborting_drops_it():
         aborted.abort()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        closed.write(b"again")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
         return log
 
     assert asyncio.run(run()) == [
         ("closed", "write", b"last"),
         ("closed", "close", b""),
         ("aborted", "abort", b""),
-        ("closed", "write", b"again"),
     ]
+
+
+def test_what_is_queued_when_the_connection_is_lost_goes_nowhere():
+    async def run():
+        log, failures = [], []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+        transport = Recording("lost", log)
+        lost = GatheredTransport(transport, asyncio.get_running_loop())
+        lost.write(b"1")
+        transport.closed = True
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        lost.write(b"2")
+        lost.close()
+        return log, failures
+
+    assert asyncio.run(run()) == ([("lost", "close", b"")], [])
 
 
 def test_everything_else_is_the_transport_s_own():

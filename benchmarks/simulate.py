@@ -30,8 +30,9 @@ from limelight.step import Capacity, Sampled, SeatSampling, Step
 CAPACITY = Capacity(
     num_pages=1024, page_size=16, num_seats=32, max_num_batched_tokens=256, max_model_len=2048, vocab_size=100
 )
-MAX_LIVE, MAX_QUEUED_TOKENS = 200, 8000
+MAX_LIVE, MAX_QUEUED_TOKENS = 60, 4000
 LOAD = 1.3
+WEIGHTS = {"one": 1.0, "three": 3.0}
 CHECK_EVERY = 97
 """Steps between two checks of all books, which cost time in proportion to all tokens."""
 
@@ -47,6 +48,14 @@ class Asked:
     cancel_at: float | None
     first_token_at: float | None = None
 
+    def is_late(self, now: float) -> bool:
+        """Whether its deadline has passed without a token."""
+        return (
+            self.deadline_ms is not None
+            and self.first_token_at is None
+            and now > self.came_at + self.deadline_ms / 1000
+        )
+
 
 @dataclass
 class Device:
@@ -57,7 +66,7 @@ class Device:
     """
 
     chance: random.Random
-    on_progress: Callable[[Progress], None]
+    on_progress: Callable[[Progress], object]
     now: float = 0.0
     num_steps: int = 0
     longest_step: float = 0.0
@@ -131,6 +140,7 @@ class Town:
         self.most: Counter[str] = Counter()
         self.errors: list[float] = []
         self.in_time = self.late = 0
+        self._probe = self.device.sequence("probe", 1, 1, "probe", 1.0)
         self._num_requests = num_requests
         self._rate = LOAD / (150 * 0.00005 + 20 * true_seconds(StepLoad(24, 0, 24 * 160)) / 24)
 
@@ -182,6 +192,7 @@ class Town:
 
     def _progressed(self, progress: Progress) -> None:
         name = progress.sequence.request_id
+        assert name in self.live, "a request is answered after its end"
         asked = self.live[name]
         if asked.first_token_at is None:
             asked.first_token_at = self.device.now
@@ -198,11 +209,10 @@ class Town:
         for asked in list(self.live.values()):
             if asked.cancel_at is not None and asked.cancel_at <= device.now:
                 self._end(asked, "cancelled")
-            elif asked.deadline_ms and asked.first_token_at is None:
-                if device.now - asked.came_at > asked.deadline_ms / 1000:
-                    self.late += 1
-                    self._end(asked, "too late")
-        queued = sum(sequence.num_expected_tokens for sequence in planner._waiting.sequences())
+            elif asked.is_late(device.now):
+                self.late += 1
+                self._end(asked, "too late")
+        queued = planner.outlook([self._probe]).num_queued_tokens
         now = {
             "live requests": (len(self.live), MAX_LIVE),
             "queued tokens": (queued, MAX_QUEUED_TOKENS),
@@ -224,13 +234,15 @@ class Town:
 def weights(seed: int, num_steps: int = 4000) -> float:
     """Tokens of a share of weight 3 over those of one of weight 1, while both always ask for more than there is."""
     chance = random.Random(seed)
-    device = Device(chance, lambda _: None)
+    ended: list[str] = ["one", "three"] * 50
+    device = Device(chance, lambda progress: ended.extend([progress.sequence.share] * bool(progress.finish_reason)))
     number = 0
     for step in range(num_steps):
-        while device.planner.num_waiting < 60:
-            for share, weight in (("one", 1.0), ("three", 3.0)):
-                number += 1
-                device.planner.add(device.sequence(f"r{number}", chance.choice((20, 60, 200)), 30, share, weight))
+        while ended:
+            share = ended.pop()
+            number += 1
+            sequence = device.sequence(f"r{number}", chance.choice((20, 60, 200)), 30, share, WEIGHTS[share])
+            device.planner.add(sequence)
         device.step()
         if step == num_steps // 4:
             device.drawn.clear()

@@ -58,11 +58,13 @@ class Tally:
     Attributes:
         endings: by kind and word.
         violations: what was not as it should be, with how often.
+        slowest_seconds: of a request that had an ending.
     """
 
     endings: Counter[tuple[str, str]] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
     num_asked: int = 0
+    slowest_seconds: float = 0.0
 
     @property
     def num_answered(self) -> int:
@@ -72,13 +74,15 @@ class Tally:
     async def ask(self, client: Client, kind: str) -> None:
         """Ask once, and count the ending."""
         self.num_asked += 1
+        began = time.monotonic()
         try:
-            async with asyncio.timeout(2 * PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 self.endings[kind, await client.ask(kind)] += 1
+            self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - began)
         except Violation as error:
             self.violations[f"{kind}: {error}"] += 1
         except TimeoutError:
-            self.violations[f"{kind}: no ending"] += 1
+            self.violations[f"{kind}: no ending within {PATIENCE_SECONDS:g} s"] += 1
 
 
 async def closed_loop(client: Client, num_clients: int, seconds: float, tally: Tally) -> float:
@@ -188,6 +192,7 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
         "offered_requests_per_second": tally.num_asked / (60 * options.minutes),
         "num_requests": tally.num_asked,
         "num_answered": tally.num_answered,
+        "slowest_seconds": tally.slowest_seconds,
         "endings": {f"{kind}: {word}": count for (kind, word), count in sorted(tally.endings.items())},
         "at_sigterm": dict(Counter(word for (_, word), count in last.endings.items() for _ in range(count))),
         "exit_code": code,
@@ -210,7 +215,7 @@ def table(figures: dict[str, Any]) -> str:
     memory = figures["resident_mib"]
     text = (
         f"{figures['num_requests']:,} requests at {figures['offered_requests_per_second']:.1f} a second; it can answer "
-        f"{figures['capacity_requests_per_second']:.1f}. Resident memory {memory[0]:.0f} MiB at the beginning, at most "
+        f"{figures['capacity_requests_per_second']:.1f}, the slowest took {figures['slowest_seconds']:.0f} s. Resident memory {memory[0]:.0f} MiB at the beginning, at most "
         f"{max(memory):.0f}, at the end {memory[-1]:.0f}; after the first minute it grows by "
         f"{figures['growth_mib_per_minute']:.2f} MiB a minute. At most {figures['max_descriptors']} descriptors and "
         f"{figures['max_threads']} threads. SIGTERM beside 16 requests: {figures['at_sigterm']}, exit code "

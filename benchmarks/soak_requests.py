@@ -11,7 +11,7 @@ import httpx
 
 CHAT, MESSAGES, RESPONSES, EMBEDDINGS = "/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"
 REFUSALS = (429, 503, 529)
-PATIENCE_SECONDS = 180.0
+PATIENCE_SECONDS = 300.0
 """An answer of which nothing comes for so long is lost."""
 SMALL_BUFFER_BYTES = 4096
 FINAL = ("completed", "incomplete", "failed", "cancelled")

@@ -26,7 +26,7 @@ class Outlook(msgspec.Struct, frozen=True):
 
     Attributes:
         num_own_tokens: prompt tokens that no cached page has.
-        num_queued_tokens: those of everybody that waits.
+        num_queued_tokens: those of everybody that waits for a first step.
         queue_seconds: until a step works on it; 0 before enough steps have been seen.
         first_token_seconds: until its first token; likewise.
     """
@@ -142,7 +142,7 @@ class Forecast:
         own = [_prompt(sequence, sequence.num_expected_tokens)]
         return Outlook(
             num_own_tokens=sequence.num_expected_tokens,
-            num_queued_tokens=sum(other.num_expected_tokens for other in waiting),
+            num_queued_tokens=sum(other.num_expected_tokens for other in waiting if not other.was_scheduled),
             queue_seconds=queue_seconds,
             first_token_seconds=queue_seconds + self._seconds(own, decodes),
         )

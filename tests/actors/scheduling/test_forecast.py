@@ -197,3 +197,14 @@ def test_only_what_is_late_by_far_is_refused(elapsed, queue, first, limits, brok
     with pytest.raises(DeadlineExceeded, match="is expected") as refused:
         check_deadlines(outlook, Deadlines(**limits), elapsed)
     assert refused.value.param == broken
+
+
+def test_who_was_preempted_does_not_wait_for_a_first_step():
+    world = World(0)
+    for number in range(2):
+        world.planner.add(world.sequence(f"r{number}", world.prompt(100), 50))
+    first, second = (world.planner.sequences(f"r{number}")[0] for number in range(2))
+    fresh = world.sequence("fresh", world.prompt(100), 5)
+    assert world.planner.outlook([fresh]).num_queued_tokens == 200
+    first.was_scheduled = second.was_scheduled = True
+    assert world.planner.outlook([fresh]).num_queued_tokens == 0

@@ -215,7 +215,8 @@ def table(figures: dict[str, Any]) -> str:
     memory = figures["resident_mib"]
     text = (
         f"{figures['num_requests']:,} requests at {figures['offered_requests_per_second']:.1f} a second; it can answer "
-        f"{figures['capacity_requests_per_second']:.1f}, the slowest took {figures['slowest_seconds']:.0f} s. Resident memory {memory[0]:.0f} MiB at the beginning, at most "
+        f"{figures['capacity_requests_per_second']:.1f}. The slowest took {figures['slowest_seconds']:.0f} s. "
+        f"Resident memory {memory[0]:.0f} MiB at the beginning, at most "
         f"{max(memory):.0f}, at the end {memory[-1]:.0f}; after the first minute it grows by "
         f"{figures['growth_mib_per_minute']:.2f} MiB a minute. At most {figures['max_descriptors']} descriptors and "
         f"{figures['max_threads']} threads. SIGTERM beside 16 requests: {figures['at_sigterm']}, exit code "

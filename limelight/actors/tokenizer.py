@@ -16,6 +16,7 @@ from limelight.actors.worker_thread import WorkerThreads
 from limelight.errors import ContextLengthExceeded, EngineNotRunning, InvalidRequest, LimelightError, Overloaded
 from limelight.generation import ChatPrompt, Prompt, TextPrompt, TokensPrompt, Truncation
 from limelight.models.loaded_model import ChatFormat, Vocabulary
+from limelight.models.text.control_texts import MarksControls, marked_conversation
 from limelight.models.text.token_offsets import Offsets, token_offsets
 from limelight.quoting import quoted
 from limelight.telemetry.log_fields import of_request, without_message
@@ -170,16 +171,23 @@ class TokenizerActor:
 
     def _tokens(self, prompt: Prompt, *, bounded: bool) -> Encoded:
         """Rendered and encoded; `bounded` refuses a text that is clearly too long without encoding all of it."""
+        mark, vocabulary = None, self._vocabulary
         match prompt:
             case TokensPrompt():
                 return Encoded(prompt.token_ids, None)
             case TextPrompt():
                 text, add_special_tokens = prompt.text, prompt.add_special_tokens
             case ChatPrompt():
+                if isinstance(vocabulary, MarksControls):
+                    prompt, mark = marked_conversation(prompt, vocabulary)
                 text, add_special_tokens = self._chat_format.render(prompt), prompt.add_special_tokens
         if bounded:
             self._probe(text)
-        token_ids = self._vocabulary.encode(text, add_special_tokens=add_special_tokens)
+        if mark is None or not isinstance(vocabulary, MarksControls):
+            token_ids = vocabulary.encode(text, add_special_tokens=add_special_tokens)
+        else:
+            token_ids = vocabulary.encode_marked(text, mark, add_special_tokens=add_special_tokens)
+            text = text.replace(mark, "")
         if token_ids and max(token_ids) >= self._vocab_size:
             param = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
             raise self._without_embedding(max(token_ids), param)

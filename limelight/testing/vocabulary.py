@@ -29,6 +29,19 @@ class ByteVocabulary:
             token_ids += [END] * bool(number) + list(piece)
         return token_ids
 
+    def mark_controls(self, text: str, mark: str) -> str:
+        """See `limelight.models.text.control_texts.MarksControls`."""
+        written = _SPECIAL[END].decode()
+        return text.replace(written, f"{written[0]}{mark}{written[1:]}")
+
+    def encode_marked(self, text: str, mark: str, *, add_special_tokens: bool) -> list[int]:
+        """See `limelight.models.text.control_texts.MarksControls`."""
+        pieces = text.split(mark)
+        token_ids = self.encode(pieces[0], add_special_tokens=add_special_tokens)
+        for piece in pieces[1:]:
+            token_ids += self.encode(piece, add_special_tokens=False)
+        return token_ids
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Joined bytes as UTF-8."""
         kept = (token_id for token_id in token_ids if not (skip_special_tokens and self.is_special(token_id)))

@@ -35,7 +35,7 @@ MESSAGE_SETS = {
     "user": [USER],
     "system": [{"role": "system", "content": "Be brief."}, USER],
     "turns": [USER, {"role": "assistant", "content": " Noon. "}, THANKS],
-    "unicode": [{"role": "user", "content": "你好 😀\r\n\t <|end|> e\u0301"}],
+    "unicode": [{"role": "user", "content": "你好 😀\r\n\t <|END|> e\u0301"}],
     "spaces": [{"role": "user", "content": "  two\n\n"}, {"role": "assistant", "content": ""}, THANKS],
 }
 ORDERED = """

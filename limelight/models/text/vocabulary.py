@@ -10,6 +10,7 @@ import msgspec
 from tokenizers import AddedToken, Tokenizer
 
 from limelight.errors import CheckpointError, InvalidRequest, UnsupportedModel
+from limelight.models.text.control_texts import ControlFinder, without_marks
 from limelight.models.text.sentencepiece_bpe import SPACE, TokenKind, sentencepiece_tokenizer
 from limelight.models.text.sentencepiece_file import read_sentencepiece_file
 from limelight.models.text.token_pieces import is_byte_level, piece_reader
@@ -64,6 +65,7 @@ class TokenizersVocabulary:
             token_id for token_id, token in added_tokens.items() if token.special
         }
         self._special_tokens = tuple(token.content for token in added_tokens.values() if token.special)
+        self._controls = ControlFinder(added_tokens)
         # An added token of a byte-level model is written as plain text, not in the alphabet of bytes.
         self._bytes: dict[int, bytes] = (
             {token_id: token.content.encode() for token_id, token in added_tokens.items()}
@@ -79,6 +81,36 @@ class TokenizersVocabulary:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """See `Vocabulary.encode`."""
+        text = self._prepared(text)
+        if len(text) <= MAX_CHARACTERS_HOLDING_INTERPRETER:
+            encoding = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        else:
+            (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        token_ids: list[int] = encoding.ids
+        return [*self._prefix, *token_ids, *self._suffix] if add_special_tokens else token_ids
+
+    def mark_controls(self, text: str, mark: str) -> str:
+        """See `MarksControls`."""
+        return self._controls.marked(text, mark)
+
+    def encode_marked(self, text: str, mark: str, *, add_special_tokens: bool) -> list[int]:
+        """See `MarksControls`."""
+        text = self._prepared(text)
+        (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)
+        token_ids = without_marks(text, mark, encoding)
+        if token_ids is None:  # a tokenizer that does not keep unknown characters apart: cut there, then
+            token_ids = []
+            for number, piece in enumerate(filter(None, text.split(mark))):
+                special = add_special_tokens and not number
+                token_ids += self._tokenizer.encode(piece, add_special_tokens=special).ids
+        return [*self._prefix, *token_ids, *self._suffix] if add_special_tokens else token_ids
+
+    def _prepared(self, text: str) -> str:
+        """As the tokenizer wants it.
+
+        Raises:
+            InvalidRequest: it is not valid Unicode.
+        """
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -87,13 +119,8 @@ class TokenizersVocabulary:
                 "send valid Unicode"
             ) from error
         if self._text_prefix and text and not text.startswith(self._special_tokens):
-            text = self._text_prefix + text
-        if len(text) <= MAX_CHARACTERS_HOLDING_INTERPRETER:
-            encoding = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        else:
-            (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-        token_ids: list[int] = encoding.ids
-        return [*self._prefix, *token_ids, *self._suffix] if add_special_tokens else token_ids
+            return self._text_prefix + text
+        return text
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """See `Vocabulary.decode`."""

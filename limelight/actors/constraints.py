@@ -100,6 +100,8 @@ class ConstraintsActor:
         """End the threads; what they are at is waited for, what is queued is dropped."""
         for answer in list(self._pending):
             answer.drop()
+        self._mask_threads.drop_queued()
+        self._mask_threads.end()  # told before any wait: one for a hung compilation is given up
         await self.compile_threads.close()
         await self._mask_threads.close()
 

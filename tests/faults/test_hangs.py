@@ -13,7 +13,7 @@ from limelight.models.constraints.constraint import Constraint
 from limelight.structured_outputs import StructuredOutputsParams
 from limelight.testing import ByteVocabulary
 from tests.faults.test_every_message import nothing_left
-from tests.test_engine_faults import engine_with
+from tests.test_engine_faults import engine_with, threads
 
 pytestmark = pytest.mark.anyio
 
@@ -156,6 +156,10 @@ async def test_an_end_waits_for_none_of_them(hang, monkeypatch, place):
             await engine.stop(timeout_seconds=0.01)
     assert len(ended) == 1
     assert engine.left_behind == ({"encode": "tokenizer", "question": "tokenizer"}.get(place, "constraints"),)
+    hang.end()
+    with anyio.fail_after(60):
+        while threads():
+            await anyio.sleep(0.001)
 
 
 def _quick_constraints():

@@ -10,7 +10,7 @@ import msgspec
 from tokenizers import AddedToken, Tokenizer
 
 from limelight.errors import CheckpointError, InvalidRequest, UnsupportedModel
-from limelight.models.text.control_texts import ControlFinder, without_marks
+from limelight.models.text.control_finder import ControlFinder, without_marks
 from limelight.models.text.sentencepiece_bpe import SPACE, TokenKind, sentencepiece_tokenizer
 from limelight.models.text.sentencepiece_file import read_sentencepiece_file
 from limelight.models.text.token_pieces import is_byte_level, piece_reader

@@ -132,6 +132,14 @@ class RecordNotFound(LimelightError):
     type = "invalid_request_error"
 
 
+class RequestTimeout(LimelightError):
+    """The body of the request arrived too slowly."""
+
+    status = 408
+    code = "request_timeout"
+    type = "timeout_error"
+
+
 class PayloadTooLarge(LimelightError):
     """The request body is over the limit."""
 

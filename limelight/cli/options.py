@@ -358,7 +358,28 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
         type=_seconds_above_0,
         default=30.0,
         metavar="SECONDS",
-        help="a body that brings less than 1 KiB/s over so long is given up",
+        help="how long a client may take to send a body, beside what --min-body-rate grants",
+    )
+    guests.add_argument(
+        "--min-body-rate",
+        type=memory_bytes,
+        default="4KiB",
+        metavar="SIZE",
+        help="each such part of a body grants one second more for the rest",
+    )
+    guests.add_argument(
+        "--body-memory",
+        type=memory_bytes,
+        default="512MiB",
+        metavar="SIZE",
+        help="what the bodies of all requests in hand may take, of each what is above 64 KiB; one more is a 503",
+    )
+    guests.add_argument(
+        "--send-timeout",
+        type=_seconds_above_0,
+        default=120.0,
+        metavar="SECONDS",
+        help="a client that takes nothing of its answer for so long is cut off",
     )
     export_options(parser)
     log_options(parser)

@@ -1,13 +1,11 @@
 """uvicorn over an engine. Importing it, and what Litestar imports for an application, takes half a second."""
 
 import argparse
-import asyncio
 import logging
 import os
 import socket
 import threading
 from collections.abc import Callable
-from typing import Literal
 
 import anyio
 import uvicorn
@@ -15,6 +13,7 @@ import uvicorn
 from limelight.cli.terminal import LAST_STEP_SECONDS, handled_signals, say
 from limelight.engine import Engine
 from limelight.http.app import create_app, create_metrics_app
+from limelight.http.connections import ConnectionLimits, http_protocol
 from limelight.http.settings import HttpSettings
 
 LAST_FRAMES_SECONDS = 1
@@ -51,7 +50,7 @@ class Server(uvicorn.Server):
                 access_log=options.log_level == "debug",
                 server_header=False,
                 timeout_keep_alive=options.timeout_keep_alive,
-                http=_http_protocol(options),
+                http=http_protocol(_limits(options)),
                 ws="none",
                 ssl_certfile=options.ssl_certfile,
                 ssl_keyfile=options.ssl_keyfile,
@@ -136,7 +135,7 @@ class _MetricsServer(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                http=_http_protocol(options),
+                http=http_protocol(_limits(options)),
                 ws="none",
                 lifespan="off",
                 timeout_graceful_shutdown=1,
@@ -165,17 +164,9 @@ def _end_at_once(tell: Callable[[str], None]) -> None:
     os._exit(1)
 
 
-def _http_protocol(options: argparse.Namespace) -> "type[asyncio.Protocol] | Literal['h11']":
-    try:
-        from limelight.http.uvicorn_protocol import ConnectionLimits, bounded_protocol
-    except ImportError:
-        return "h11"  # which has a bound of its own for heads
-    return bounded_protocol(
-        ConnectionLimits(
-            max_connections=options.max_connections,
-            head_seconds=options.head_timeout,
-            body_seconds=options.body_timeout,
-        )
+def _limits(options: argparse.Namespace) -> ConnectionLimits:
+    return ConnectionLimits(
+        max_connections=options.max_connections, head_seconds=options.head_timeout, send_seconds=options.send_timeout
     )
 
 

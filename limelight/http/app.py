@@ -20,6 +20,7 @@ from limelight.http.completions import completions_route
 from limelight.http.embeddings import embeddings_route
 from limelight.http.errors import exception_handlers
 from limelight.http.exchange import ExchangeRecorder
+from limelight.http.head_requests import HeadRequests
 from limelight.http.health import health_routes
 from limelight.http.keys.key_ring import KeyRing
 from limelight.http.live.routes import live_routes
@@ -37,6 +38,7 @@ from limelight.http.settings import HttpSettings
 from limelight.http.stream_options import STREAM_HEADER
 from limelight.http.stream_routes import stream_routes
 from limelight.http.tokens import token_routes
+from limelight.http.uploads import BoundedUploads
 
 
 def create_app(
@@ -69,7 +71,8 @@ def create_app(
         pdb_on_exception=False,
     )
     # Outermost, where there is no hook for it: middleware of the application does not see what no route answers.
-    app.asgi_handler = ExchangeRecorder(app.asgi_handler, engine.telemetry, settings.cors_origins)
+    inner = HeadRequests(BoundedUploads(app.asgi_handler, settings))
+    app.asgi_handler = ExchangeRecorder(inner, engine.telemetry, settings.cors_origins)
     return app
 
 

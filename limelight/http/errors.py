@@ -17,6 +17,7 @@ from limelight.errors import (
     EngineNotRunning,
     LimelightError,
     Overloaded,
+    RequestTimeout,
     ShareExceeded,
     StepFailure,
 )
@@ -127,6 +128,8 @@ def _headers(error: LimelightError) -> dict[str, str]:
         return _retry_after(error.retry_after_seconds)
     if isinstance(error, EngineNotRunning):
         return _retry_after(LOADING_RETRY_SECONDS)
+    if isinstance(error, RequestTimeout):
+        return {"connection": "close"}  # the rest of the body may never come
     if isinstance(error, DeadlineExceeded):
         return {"x-should-retry": "false"}  # who had no more time has none for another try
     return {}

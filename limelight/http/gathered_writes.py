@@ -9,19 +9,29 @@ from typing import Any
 
 
 class GatheredTransport:
-    """A transport whose writes wait until the callbacks that are ready now have run. Everything else goes through."""
+    """A transport whose writes wait until the callbacks that are ready now have run. Everything else goes through.
 
-    __slots__ = ("_inner", "_loop", "_parts")
+    Args:
+        linger_seconds: how long after `close` its client may take to read what is left.
 
-    def __init__(self, inner: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    Attributes:
+        num_writes: so far.
+    """
+
+    __slots__ = ("_inner", "_linger_seconds", "_loop", "_parts", "num_writes")
+
+    def __init__(self, inner: asyncio.Transport, loop: asyncio.AbstractEventLoop, linger_seconds: float) -> None:
         self._inner = inner
         self._loop = loop
+        self._linger_seconds = linger_seconds
         self._parts: list[bytes] = []
+        self.num_writes = 0
 
     def write(self, data: bytes) -> None:
         """Queue `data`."""
         if not data:
             return
+        self.num_writes += 1
         if not self._parts:
             self._loop.call_soon(self.flush)  # the streams that write in this turn follow one another in the next
         self._parts.append(data)
@@ -36,6 +46,8 @@ class GatheredTransport:
         """Hand over what is queued, then close."""
         self.flush()
         self._inner.close()
+        if self._inner.get_write_buffer_size():
+            self._loop.call_later(self._linger_seconds, self._inner.abort)
 
     def abort(self) -> None:
         """Drop what is queued and close."""

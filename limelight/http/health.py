@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, get, route
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import Method
 
 from limelight import __version__
 from limelight.engine import EngineHealth, EngineState
@@ -15,7 +14,6 @@ from limelight.http.keys.principal import OBSERVE
 from limelight.http.serving import Serving
 
 PROBE = PUBLIC | UNTRACED
-PROBES: list[Method] = ["GET", "HEAD"]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -46,24 +44,24 @@ def health_routes(serving: Serving) -> list[HTTPRouteHandler]:
     also says no while steps do not go on, or a stop is announced.
     """
 
-    @route("/livez", http_method=PROBES, status_code=200, opt=PROBE)
+    @get("/livez", opt=PROBE)
     async def livez() -> Health:
         """The process answers."""
         return Health("alive", None)
 
-    @route("/health", http_method=PROBES, opt=PROBE)
+    @get("/health", opt=PROBE)
     async def health(request: Request[Any, Any, Any]) -> Response[Health]:
         """The engine is healthy, draining included."""
         now = serving.engine.health()
         return _answer(now, request, is_good=_is_healthy(now))
 
-    @route("/readyz", http_method=PROBES, opt=PROBE)
+    @get("/readyz", opt=PROBE)
     async def readyz(request: Request[Any, Any, Any]) -> Response[Health]:
         """New requests are taken, and steps go on."""
         now = serving.engine.health()
         return _answer(now, request, is_good=now.is_ready)
 
-    @route("/ping", http_method=[*PROBES, "POST"], status_code=200, opt=PROBE)
+    @route("/ping", http_method=["GET", "POST"], status_code=200, opt=PROBE)
     async def ping(request: Request[Any, Any, Any]) -> Response[Health]:
         """The same as `/health`."""
         now = serving.engine.health()

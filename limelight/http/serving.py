@@ -16,7 +16,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp
 
 from limelight.engine import Engine
-from limelight.errors import ModelNotFound, UnsupportedField
+from limelight.errors import ModelNotFound, Overloaded, UnsupportedField
 from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams, Share, Truncation
 from limelight.http.deadlines import deadlines
 from limelight.http.exchange import exchange_of
@@ -96,11 +96,13 @@ class Serving:
         Raises:
             InvalidRequest: the body is not a valid request.
             HTTPException: the body is too large (413) or of another media type (415).
+            Overloaded: all bodies in hand together are too large.
+            RequestTimeout: it arrives too slowly.
         """
         try:
             _check_media_type(request)
             raw = await request.body()
-        except HTTPException:
+        except (HTTPException, Overloaded):
             await discard_body(request.scope, request.receive)
             raise
         return await self.work(request, partial(decoder.decode, raw, self.settings.unknown_fields))

@@ -39,6 +39,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             loopback lists the loopback names, so that a web page cannot reach it through a rebound DNS name.
         cors_origins: web origins (`"https://chat.example"`, or `"*"`) whose pages may call the API. Empty: none.
         max_body_bytes: a longer request body is answered with 413.
+        body_timeout_seconds: a request body must have arrived so long after it is first waited for, but
+            for what the next grants.
+        min_body_bytes_per_second: each such number of bytes of a body is a second more for the rest of it.
+        body_memory_bytes: what the bodies of all requests in hand may take together, of each what is above 64 KiB; one
+            more is answered with 503.
         unknown_fields: what happens to a request field that no supported API has. "suggest" refuses a near miss of a
             known name and another engine's name, and ignores the rest; "refuse" refuses all; "ignore" ignores all.
             Ignored fields are named in the `x-limelight-ignored-fields` response header.
@@ -72,6 +77,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] | None = None
     cors_origins: tuple[str, ...] = ()
     max_body_bytes: int = MAX_BODY_BYTES
+    body_timeout_seconds: float = 30.0
+    min_body_bytes_per_second: int = 4 * 1024
+    body_memory_bytes: int = 512 * 1024 * 1024
     unknown_fields: UnknownFields = "suggest"
     trust_request_chat_template: bool = False
     header_wait_seconds: float = 1.0
@@ -91,6 +99,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         _check_folders(self.adapter_folders)
         if self.max_body_bytes < 1:
             raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1")
+        if not 0 < self.body_timeout_seconds < math.inf:
+            raise ConfigError(f"body_timeout_seconds is {self.body_timeout_seconds}; it must be above 0")
+        for name in ("min_body_bytes_per_second", "body_memory_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.unknown_fields not in ("suggest", "refuse", "ignore"):
             raise ConfigError(f"unknown_fields is {self.unknown_fields!r}; use suggest, refuse or ignore")
         if self.reasoning_field not in ("reasoning", "reasoning_content"):

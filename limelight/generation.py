@@ -333,7 +333,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     trace_context: Any = None
 
 
-class AlternativeToken(msgspec.Struct, frozen=True):
+class AlternativeToken(msgspec.Struct, frozen=True, gc=False):
     """One of the most likely tokens at a position.
 
     `bytes` are the token's own raw bytes: joined, those of all tokens are the text. So a token of an output that adds
@@ -346,7 +346,7 @@ class AlternativeToken(msgspec.Struct, frozen=True):
     logprob: float
 
 
-class TokenLogprob(msgspec.Struct, frozen=True):
+class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
     """Log-probability (natural log, of the model's own distribution before temperature and cuts) of a token.
 
     Attributes:
@@ -387,7 +387,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         return self.prompt_tokens + self.completion_tokens
 
 
-class Delta(msgspec.Struct, frozen=True, kw_only=True):
+class Delta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is new of one choice.
 
     Text never ends inside a character and never holds part of a stop string. `token_ids` and `logprobs` are those of

@@ -123,7 +123,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     released: tuple[int, ...] = ()
 
 
-class SampledLogprobs(msgspec.Struct, frozen=True):
+class SampledLogprobs(msgspec.Struct, frozen=True, gc=False):
     """Log-probabilities at one position: of the token there and of the best ones, best first.
 
     Attributes:
@@ -138,7 +138,7 @@ class SampledLogprobs(msgspec.Struct, frozen=True):
     rank: int | None = None
 
 
-class Sampled(msgspec.Struct, frozen=True):
+class Sampled(msgspec.Struct, frozen=True, gc=False):
     """What one sampling chunk drew: one token and those of its guesses that were right before it (or none at all, from
     an executor that had to give up on the chunk). `logprobs` has one entry per token, or is None. And what a chunk with
     a readout, which need not sample, reports.

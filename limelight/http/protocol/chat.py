@@ -172,7 +172,7 @@ def _num_logprobs(chat: ChatRequest) -> int | None:
     return number
 
 
-class TopLogprob(msgspec.Struct, frozen=True):
+class TopLogprob(msgspec.Struct, frozen=True, gc=False):
     """One of the most likely tokens at a position."""
 
     token: str
@@ -180,7 +180,7 @@ class TopLogprob(msgspec.Struct, frozen=True):
     bytes: list[int]
 
 
-class LogprobEntry(msgspec.Struct, frozen=True):
+class LogprobEntry(msgspec.Struct, frozen=True, gc=False):
     """A drawn token. `bytes` are its own raw bytes: joined over the entries they are the exact text."""
 
     token: str

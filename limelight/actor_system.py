@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -18,6 +17,7 @@ from limelight.actors.adapters import Adapters
 from limelight.actors.background import BackgroundTask as BackgroundTask
 from limelight.actors.background import BackgroundTasks
 from limelight.actors.channel import Channel
+from limelight.actors.closing import SECONDS_FOR_A_THREAD, Closing
 from limelight.actors.constraints import ConstraintsActor
 from limelight.actors.live_requests import LiveRequests
 from limelight.actors.messages import ToConstraints, ToScheduler, ToTokenizer
@@ -47,8 +47,6 @@ from limelight.telemetry.timeline import RequestTimeline
 
 logger = logging.getLogger(__name__)
 
-SECONDS_FOR_A_THREAD = 1.0
-"""To end, however little time there is."""
 SECONDS_OF_A_LONG_LOAD = 5.0
 """After so long, grammars are prepared, too, which takes some tenths of a second; else with the first one."""
 
@@ -65,7 +63,6 @@ class ActorSystem:
     Attributes:
         state: where in its life it is.
         failure: why it failed, if an actor died or a step never ended.
-        left_behind: the parts whose threads were still busy when it ended, by name; they keep their memory.
     """
 
     def __init__(
@@ -77,7 +74,6 @@ class ActorSystem:
     ) -> None:
         self.state = EngineState.NEW
         self.failure: EngineFailed | None = None
-        self.left_behind: tuple[str, ...] = ()
         self._config = config
         self._load = load
         self._telemetry = telemetry
@@ -87,8 +83,7 @@ class ActorSystem:
         self._ending = asyncio.Event()
         self._is_leaving = False
         self._watchdog: Watchdog | None = None
-        self._give_up_at = math.inf  # by the loop's clock: then threads that are still busy are left behind
-        self._closing: anyio.CancelScope | None = None
+        self._closing = Closing()
         self._parts: RunningParts | None = None
 
     async def start(self) -> None:
@@ -140,7 +135,7 @@ class ActorSystem:
             raise EngineNotRunning("the engine runs in another event loop; stop it from there")
         self._end()
         if timeout_seconds is not None:
-            self._give_up_within(timeout_seconds)
+            self._closing.give_up_within(timeout_seconds)
         self._loading.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait([self._owner])
@@ -176,6 +171,11 @@ class ActorSystem:
                 await background.wait_until_empty()
             await self._telemetry.tracing.owed.wait_until_made()
         return not (live or background)
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """The parts whose threads were still busy when it ended, by name; they keep their memory."""
+        return self._closing.left_behind
 
     def health(self) -> EngineHealth:
         """Whether it should get new requests, and what speaks against it; in every state."""
@@ -291,7 +291,7 @@ class ActorSystem:
                 if model is not None:
                     await self._serve(model, seconds, runner, adapters, scheduler_inbox, started)
             finally:
-                await self._close("model runner", runner.close)
+                await self._closing.close("model runner", runner.close)
         except Exception as own_error:  # noqa: BLE001 - the caller of start() hears of it, or else everybody
             error = own_error
             if started.done() and not started.cancelled():
@@ -400,33 +400,10 @@ class ActorSystem:
             self._telemetry.tracing.owed.make_all()
             self._parts = None
             self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
-            await self._close("tokenizer", tokenizer.close)
-            await self._close("constraints", constraints.close)
-            await self._close("adapters", adapters.close)
-            await self._close("replay bundles", records.close)
-
-    async def _close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the threads of a part, within bounds."""
-        with anyio.CancelScope(shield=True, deadline=self._closing_deadline()) as self._closing:
-            await close()
-        if self._closing.cancelled_caught:
-            self.left_behind += (name,)
-            logger.error(
-                "the %s is still busy, and a thread cannot be stopped from outside: it is left behind, its memory "
-                "comes back when the process ends",
-                name,
-            )
-        self._closing = None
-
-    def _give_up_within(self, seconds: float) -> None:
-        """From any closing of now or later, be back after so long."""
-        self._give_up_at = min(self._give_up_at, asyncio.get_running_loop().time() + seconds)
-        if self._closing is not None:
-            self._closing.deadline = self._closing_deadline()
-
-    def _closing_deadline(self) -> float:
-        """A thread that hangs takes no time from those that do not."""
-        return max(self._give_up_at, asyncio.get_running_loop().time() + SECONDS_FOR_A_THREAD)
+            await self._closing.close("tokenizer", tokenizer.close)
+            await self._closing.close("constraints", constraints.close)
+            await self._closing.close("adapters", adapters.close)
+            await self._closing.close("replay bundles", records.close)
 
     def _ended(self, adapters: Adapters, records: Records, actor: RequestActor) -> None:
         """A request has ended: its adapter may leave, its numbers are complete, and so is its recording."""
@@ -470,14 +447,14 @@ class ActorSystem:
     def _end(self) -> None:
         """Let the owner take everything down; from now on nobody is admitted. Idempotent."""
         if not self._ending.is_set() and self._config.step_timeout_seconds:
-            self._give_up_within(self._config.step_timeout_seconds)
+            self._closing.give_up_within(self._config.step_timeout_seconds)
         if self.state is EngineState.READY:
             self.state = EngineState.DRAINING
         self._ending.set()
 
     def _is_hung(self, failure: EngineFailed) -> None:
         """A step will never end, and nor will its thread."""
-        self._give_up_within(SECONDS_FOR_A_THREAD)
+        self._closing.give_up_within(SECONDS_FOR_A_THREAD)
         self._died(failure)
 
     def _died(self, failure: EngineFailed) -> None:

@@ -341,7 +341,7 @@ async def test_the_feed_tells_the_past_then_each_second_and_each_end_refused_one
             history, first = await events.next(), await events.next()
             async with long_chat(client) as answer_id:
                 assert (await client.post(CHAT, json=chat_body(), headers=key("ada"))).status_code == 503
-                snapshot = await events.until("snapshot", lambda told: bool(told["data"]))
+                snapshot = await events.until("snapshot", lambda told: told["data"] and told["engine"]["num_running"])
                 await events.until("ended", lambda told: told["ending"] == "rejected")
             await events.until("ended", lambda told: told["id"] == answer_id and told["ending"] == "aborted")
     assert history is not None

@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.loop import Device, timed_model
+from limelight.actors.recorder import ScheduleRecorder
 from limelight.actors.scheduling.step_costs import StepCosts
 from limelight.cli import main as limelight
 from limelight.errors import LimelightError
@@ -32,9 +33,10 @@ class BareLedger:
     num_steps = 0
     step_seconds = last_ended_at = longest_step_seconds = 0.0
     num_failures_in_a_row = 0
+    failed_in_a_row: frozenset[str] = frozenset()
     oldest_step = None
 
-    def __init__(self, telemetry: Telemetry, stall_seconds: float) -> None:
+    def __init__(self, telemetry: Telemetry, stall_seconds: float, recorded: ScheduleRecorder | None = None) -> None:
         self.step_costs = StepCosts()
 
     def _ignore(self, *told: Any) -> None:

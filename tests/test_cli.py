@@ -513,6 +513,22 @@ def test_after_a_signal_a_step_that_never_ends_holds_the_server_up_for_a_while_o
     assert "the model runner is still busy" in errors
 
 
+def test_a_second_signal_waits_for_no_step() -> None:
+    with serving("echo, before_step=hang", "--drain-timeout", "300") as server:
+        body = json.dumps({"model": "scripted", "prompt": "a", "stream": True})
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
+            connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+            while "limelight_running_sequences 1" not in server.get("/metrics")[1].decode():
+                pass
+            server.signal(signal.SIGTERM)
+            assert server.process.stderr is not None
+            assert any("1 running" in line for line in server.process.stderr)
+            server.signal(signal.SIGTERM)
+            code, errors = server.end()  # long before the drain's limit
+    assert code == 0
+    assert "the model runner is still busy" in errors
+
+
 def test_a_server_whose_event_loop_does_not_turn_ends_all_the_same() -> None:
     changes = """
 server.SECONDS_BEYOND = 0.1

@@ -33,10 +33,13 @@ from limelight.actors.scheduling.planner import Planner
 from limelight.actors.scheduling.prompt_readout import PromptReadout
 from limelight.actors.scheduling.sequence import Sequence, seat_sampling
 from limelight.actors.step_ledger import StepLedger
-from limelight.errors import LimelightError, StepFailure
+from limelight.errors import EngineFailed, LimelightError, StepFailure
 from limelight.telemetry.log_fields import of_request
 
 logger = logging.getLogger(__name__)
+
+FATAL_FAILURES = 16
+"""Steps that fail in a row, of as many requests: the next process may do better."""
 
 
 class SchedulerActor:
@@ -96,6 +99,7 @@ class SchedulerActor:
             for reply_to, answer in self._outbox:
                 reply_to.tell(answer)
             self._outbox.clear()
+            self._check_that_some_succeed()
 
     def _deliver(self) -> None:
         """Let the requests hear of their tokens, or see to it that they do when it is time."""
@@ -143,6 +147,19 @@ class SchedulerActor:
                 self._fail(self._planner.sequences(request_id), error)
             case DeliveryDue():
                 self._delivery_due = None
+
+    def _check_that_some_succeed(self) -> None:
+        """A device that has failed may show it as an error of every step.
+
+        Raises:
+            EngineFailed: too many steps in a row have failed, of too many requests for one of them to be the reason.
+        """
+        ledger = self._ledger
+        if ledger.num_failures_in_a_row >= FATAL_FAILURES and len(ledger.failed_in_a_row) >= FATAL_FAILURES:
+            raise EngineFailed(
+                f"the last {ledger.num_failures_in_a_row} steps, of {len(ledger.failed_in_a_row)} requests, have all "
+                "failed, so the device or the model is broken"
+            )
 
     def _submit(self, submit: Submit) -> None:
         try:

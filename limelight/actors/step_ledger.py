@@ -26,6 +26,7 @@ class StepLedger:
     Attributes:
         num_steps: that are through, failed ones included.
         num_failures_in_a_row: steps that failed since the last one that did not.
+        failed_in_a_row: ids of the requests in them.
         last_ended_at: when the last step ended, in monotonic seconds; 0 before the first.
         longest_step_seconds: of all that did not fail.
         step_costs: learns from those that did not fail.
@@ -39,6 +40,7 @@ class StepLedger:
         self._number = 0  # of the step that is being planned, or was planned last
         self.num_steps = 0
         self.num_failures_in_a_row = 0
+        self.failed_in_a_row: set[str] = set()
         self.last_ended_at = 0.0
         self.longest_step_seconds = 0.0
         self.step_costs = StepCosts()
@@ -117,7 +119,9 @@ class StepLedger:
         planned_at = self._planned_at[number]
         num_tokens = sum([chunk.num_tokens for chunk in chunks])
         busy_seconds = self._through(number, chunks, num_tokens, times, error=None)
-        self.num_failures_in_a_row = 0
+        if self.num_failures_in_a_row:
+            self.num_failures_in_a_row = 0
+            self.failed_in_a_row.clear()
         self.longest_step_seconds = max(self.longest_step_seconds, busy_seconds)
         self.step_costs.observe(_load(chunks), busy_seconds)
         seconds = busy_seconds / num_tokens
@@ -137,6 +141,7 @@ class StepLedger:
         num_tokens = sum([chunk.num_tokens for chunk in chunks])
         seconds = self._through(number, chunks, num_tokens, times, error) / num_tokens
         self.num_failures_in_a_row += 1
+        self.failed_in_a_row.update(chunk.sequence.request_id for chunk in chunks)
         now = time.monotonic()
         if self._recorded.recorders:
             self._recorded.failed(number, chunks)

@@ -194,7 +194,7 @@ async def _serve(
             if server.aborted and exporter is not None:
                 exporter.hurry()
     finally:
-        await engine.stop(timeout_seconds=LAST_STEP_SECONDS)
+        await engine.stop(timeout_seconds=LAST_STEP_SECONDS)  # or less, if it has been told so before
     return 0 if engine.failure is None else 1, bool(engine.left_behind)
 
 

@@ -121,6 +121,7 @@ class Server(uvicorn.Server):
         await told.wait()
         self.aborted = True
         self._tell("stopping at once")
+        await self._engine.stop(timeout_seconds=0)  # also ends the wait of a stop that is under way
         scope.cancel()
 
 

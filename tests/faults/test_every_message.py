@@ -13,6 +13,7 @@ from limelight.actors import messages
 from limelight.actors.choice import Choice
 from limelight.actors.delivery import Deliveries
 from limelight.actors.request import RequestActor
+from limelight.actors.scheduler import FATAL_FAILURES
 from limelight.engine import EngineState
 from limelight.errors import EngineFailed, InvalidRequest, LimelightError, RequestCancelled, StepFailure
 from limelight.generation import SamplingParams
@@ -258,6 +259,32 @@ async def test_a_forward_pass_breaks(error, place, depth):
             assert (await engine.generate("somebody else", BYSTANDER)).outputs[0].token_ids == expected
         await nothing_left(engine)
         assert engine.state is EngineState.READY
+
+
+@at(messages.StepFailed)
+async def test_when_every_step_fails_for_everybody_the_engine_gives_up():
+    """A device that has failed may show it as an ordinary error; one bad request cannot do that to others."""
+    is_broken = True
+
+    def before_step(step):
+        if is_broken:
+            raise RuntimeError("the device does not answer")
+
+    async with scripted_engine(before_step=before_step) as engine:
+        for _ in range(3 * FATAL_FAILURES):
+            with pytest.raises(StepFailure):
+                await engine.generate(PROMPT, BYSTANDER, request_id=VICTIM)
+        is_broken = False
+        await engine.generate("somebody else", BYSTANDER)
+        is_broken = True
+        for number in range(FATAL_FAILURES):
+            assert engine.state is EngineState.READY
+            with pytest.raises((StepFailure, EngineFailed)) as failed:
+                await engine.generate(str(number), BYSTANDER)
+            assert number == FATAL_FAILURES - 1 or isinstance(failed.value, StepFailure)
+        await until(lambda: engine.state is EngineState.FAILED)
+        with pytest.raises(EngineFailed, match="the device or the model is broken"):
+            await engine.generate("late", BYSTANDER)
 
 
 @at(messages.DeliveryDue)

@@ -289,7 +289,8 @@ class ActorSystem:
                     model = await runner.load(partial(self._load_all, adapters))
                     seconds = asyncio.get_running_loop().time() - began
                 if model is not None:
-                    await self._serve(model, seconds, runner, adapters, scheduler_inbox, started)
+                    async with contextlib.AsyncExitStack() as closings:  # of each part that could be made
+                        await self._serve(model, seconds, runner, adapters, scheduler_inbox, started, closings)
             finally:
                 await self._closing.close("model runner", runner.close)
         except Exception as own_error:  # noqa: BLE001 - the caller of start() hears of it, or else everybody
@@ -310,10 +311,13 @@ class ActorSystem:
         adapters: Adapters,
         scheduler_inbox: Channel[ToScheduler],
         started: "asyncio.Future[None]",
+        closings: contextlib.AsyncExitStack,
     ) -> None:
         """Run the actors until `stop`, or until one of them dies."""
         config = self._config
         records = Records(self._record_folder, config, model)
+        closings.push_async_callback(self._closing.close, "replay bundles", records.close)
+        closings.push_async_callback(self._closing.close, "adapters", adapters.close)
         ledger = StepLedger(self._telemetry, config.stall_seconds, records.schedule)
         planner = make_planner(config, model, ledger, ledger.step_costs)
         quotas = Quotas(time.monotonic)
@@ -339,15 +343,19 @@ class ActorSystem:
             max_model_len=model.capacity.max_model_len,
             vocab_size=model.capacity.vocab_size,
         )
+        closings.push_async_callback(self._closing.close, "tokenizer", tokenizer.close)
         constraints = ConstraintsActor(
             constraints_inbox,
             ConstraintCompiler(model.vocabulary, model.capacity.vocab_size, model.eos_token_ids),
             runner.inbox.sender,
             scheduler_inbox.sender,
         )
+        closings.push_async_callback(self._closing.close, "constraints", constraints.close)
         try:
             if load_seconds >= SECONDS_OF_A_LONG_LOAD:
                 await constraints.prepare()
+            watching = closings.enter_context(contextlib.ExitStack())
+            watching.enter_context(self._watched_loop())
             async with anyio.create_task_group() as group:
                 for actor in (runner, scheduler, tokenizer, constraints):
                     group.start_soon(supervise, actor, self._died, self._end)
@@ -389,9 +397,9 @@ class ActorSystem:
                 self.state = EngineState.READY
                 settle(started)
                 try:
-                    with self._watched_loop():
-                        await self._ending.wait()
+                    await self._ending.wait()
                 finally:
+                    watching.close()
                     self._end()
                     adapters.end()
                     live.fail_all(self.failure or EngineNotRunning("the engine was stopped"))
@@ -400,10 +408,6 @@ class ActorSystem:
             self._telemetry.tracing.owed.make_all()
             self._parts = None
             self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED
-            await self._closing.close("tokenizer", tokenizer.close)
-            await self._closing.close("constraints", constraints.close)
-            await self._closing.close("adapters", adapters.close)
-            await self._closing.close("replay bundles", records.close)
 
     def _ended(self, adapters: Adapters, records: Records, actor: RequestActor) -> None:
         """A request has ended: its adapter may leave, its numbers are complete, and so is its recording."""

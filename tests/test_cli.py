@@ -461,17 +461,22 @@ def test_those_who_watch_the_requests_do_not_hold_the_server_up_whether_they_rea
     assert "Traceback" not in errors
 
 
+def assert_engine_failed(server: Process) -> None:
+    """Ask for a completion, which the engine does not survive."""
+    request = urllib.request.Request(
+        f"{server.url}/v1/completions",
+        json.dumps({"model": "scripted", "prompt": "a"}).encode(),
+        {"content-type": "application/json"},
+    )
+    with pytest.raises(urllib.error.HTTPError) as answer, urllib.request.urlopen(request, timeout=60):
+        pass
+    assert answer.value.code == 500
+    assert b"engine_failed" in answer.value.read()
+
+
 def test_a_server_whose_engine_has_failed_ends_with_1() -> None:
     with serving("echo, before_step=device_lost") as server:
-        request = urllib.request.Request(
-            f"{server.url}/v1/completions",
-            json.dumps({"model": "scripted", "prompt": "a"}).encode(),
-            {"content-type": "application/json"},
-        )
-        with pytest.raises(urllib.error.HTTPError) as answer, urllib.request.urlopen(request, timeout=60):
-            pass
-        assert answer.value.code == 500
-        assert b"engine_failed" in answer.value.read()
+        assert_engine_failed(server)
         code, errors = server.end()
     assert code == 1
     assert "the device fell off the bus" in errors
@@ -479,15 +484,7 @@ def test_a_server_whose_engine_has_failed_ends_with_1() -> None:
 
 def test_a_server_whose_step_never_ends_ends_with_1_and_says_what_it_leaves_behind() -> None:
     with serving("echo, before_step=hang", "--step-timeout", "1") as server:
-        request = urllib.request.Request(
-            f"{server.url}/v1/completions",
-            json.dumps({"model": "scripted", "prompt": "a"}).encode(),
-            {"content-type": "application/json"},
-        )
-        with pytest.raises(urllib.error.HTTPError) as answer, urllib.request.urlopen(request, timeout=60):
-            pass
-        assert answer.value.code == 500
-        assert b"engine_failed" in answer.value.read()
+        assert_engine_failed(server)
         code, errors = server.end()
     assert code == 1
     assert "has not ended for" in errors

@@ -149,8 +149,8 @@ async def test_whatever_a_loader_raises_ends_start_with_a_typed_error(error):
     assert threads() == set()
 
 
-@pytest.mark.parametrize("number", range(4))
-async def test_an_engine_that_gets_no_thread_says_so_and_leaves_none(monkeypatch, number):
+@pytest.mark.parametrize("number", range(12))
+async def test_an_engine_that_gets_no_thread_says_so_and_leaves_none(monkeypatch, tmp_path, number):
     start, started = threading.Thread.start, []
 
     def start_or_fail(thread):
@@ -161,7 +161,7 @@ async def test_an_engine_that_gets_no_thread_says_so_and_leaves_none(monkeypatch
 
     monkeypatch.setattr(threading.Thread, "start", start_or_fail)
     with anyio.fail_after(60), pytest.raises(RuntimeError, match="can't start new thread"):
-        await scripted_engine().start()
+        await scripted_engine(record_dir=str(tmp_path), loop_stall_seconds=60.0).start()
     for thread in started:
         thread.join(60)
     assert threads() == set()

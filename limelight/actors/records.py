@@ -7,7 +7,7 @@ import logging
 from functools import partial
 
 from limelight.actors.recorder import RequestRecorder, ScheduleRecorder
-from limelight.actors.worker_thread import BusyThread, WorkerThreads
+from limelight.actors.worker_thread import WorkerThreads
 from limelight.config import EngineConfig
 from limelight.errors import InvalidRequest, LimelightError, UnsupportedField
 from limelight.generation import Completion, GenerationRequest
@@ -90,10 +90,6 @@ class Records:
         self._num_unwritten += 1
         written = self._threads.call(partial(self._write, recorder))
         written.add_done_callback(lambda _: self._written())
-
-    def busy_threads(self) -> list[BusyThread]:
-        """The thread, if it is at work."""
-        return [] if self._threads is None else self._threads.busy()
 
     async def close(self) -> None:
         """Write what waits, and end the thread."""

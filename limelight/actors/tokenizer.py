@@ -171,22 +171,21 @@ class TokenizerActor:
 
     def _tokens(self, prompt: Prompt, *, bounded: bool) -> Encoded:
         """Rendered and encoded; `bounded` refuses a text that is clearly too long without encoding all of it."""
-        mark, vocabulary = None, self._vocabulary
+        mark, encode = None, self._vocabulary.encode
         match prompt:
             case TokensPrompt():
                 return Encoded(prompt.token_ids, None)
             case TextPrompt():
                 text, add_special_tokens = prompt.text, prompt.add_special_tokens
             case ChatPrompt():
-                if isinstance(vocabulary, MarksControls):
-                    prompt, mark = marked_conversation(prompt, vocabulary)
+                if isinstance(self._vocabulary, MarksControls):
+                    prompt, mark = marked_conversation(prompt, self._vocabulary)
+                    encode = self._vocabulary.encode if mark is None else partial(self._vocabulary.encode_marked, mark)
                 text, add_special_tokens = self._chat_format.render(prompt), prompt.add_special_tokens
         if bounded:
             self._probe(text)
-        if mark is None or not isinstance(vocabulary, MarksControls):
-            token_ids = vocabulary.encode(text, add_special_tokens=add_special_tokens)
-        else:
-            token_ids = vocabulary.encode_marked(text, mark, add_special_tokens=add_special_tokens)
+        token_ids = encode(text, add_special_tokens=add_special_tokens)
+        if mark is not None:
             text = text.replace(mark, "")
         if token_ids and max(token_ids) >= self._vocab_size:
             param = "messages" if isinstance(prompt, ChatPrompt) else "prompt"

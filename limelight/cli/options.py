@@ -10,8 +10,10 @@ from typing import Any, NoReturn
 from limelight import __version__
 from limelight.cli.batch_options import batch_command
 from limelight.cli.bench_options import bench_commands
+from limelight.cli.connection_options import connection_options
 from limelight.cli.doctor_options import doctor_command
 from limelight.cli.keys_options import keys_command
+from limelight.cli.life_options import life_options
 from limelight.cli.option_groups import (
     MODEL_HELP,
     adapter_options,
@@ -21,6 +23,7 @@ from limelight.cli.option_groups import (
     model_options,
     sampling_options,
 )
+from limelight.cli.option_types import seconds
 from limelight.cli.record_options import record_options
 from limelight.cli.replay_options import replay_command
 from limelight.cli.response_options import response_options
@@ -251,21 +254,21 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
     )
     protocol.add_argument(
         "--header-wait",
-        type=_seconds,
+        type=seconds,
         default=1.0,
         metavar="SECONDS",
         help="how long a stream's headers wait for the first token, so that an early error has its own status",
     )
     protocol.add_argument(
         "--keep-alive",
-        type=_seconds,
+        type=seconds,
         default=15.0,
         metavar="SECONDS",
         help="send a comment into a stream that has been silent this long; 0 for never",
     )
     protocol.add_argument(
         "--stream-interval",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="between two chunks of a stream at least; 0 sends each token at once. Default: 0 while up to 16 sequences "
         "run, up to 0.1 where there are more",
@@ -287,100 +290,22 @@ def _serve_command(commands: Any, environment: Mapping[str, str]) -> None:
     )
     resuming.add_argument(
         "--resume-keep",
-        type=_seconds,
+        type=seconds,
         default=300.0,
         metavar="SECONDS",
         help="how long a stream is kept after its end",
     )
     resuming.add_argument(
         "--max-grace",
-        type=_seconds,
+        type=seconds,
         default=300.0,
         metavar="SECONDS",
         help="how long a client may let its stream go on while it is away, at most",
     )
     response_options(parser)
     record_options(parser)
-    life = parser.add_argument_group("life")
-    life.add_argument(
-        "--drain-timeout",
-        type=_whole_seconds,
-        default=30,
-        metavar="SECONDS",
-        help="how long running requests may go on after Ctrl-C or SIGTERM",
-    )
-    life.add_argument(
-        "--drain-notice",
-        type=_whole_seconds,
-        default=0,
-        metavar="SECONDS",
-        help="before that: how long requests are still taken while /readyz says no, so that load balancers notice",
-    )
-    life.add_argument(
-        "--step-timeout",
-        type=_seconds,
-        dest="step_timeout_seconds",
-        metavar="SECONDS",
-        help="a step that takes longer, and ten times the longest so far, will never end: the server gives up with "
-        "exit code 1; 0: wait for ever. Default: 600",
-    )
-    life.add_argument(
-        "--loop-stall",
-        type=_seconds,
-        default=5.0,
-        metavar="SECONDS",
-        help="log what holds the event loop when it has stood still for so long; 0: do not watch it",
-    )
-    life.add_argument(
-        "--timeout-keep-alive",
-        type=_whole_seconds,
-        default=120,
-        metavar="SECONDS",
-        help="how long a connection without a request is kept: longer than clients and proxies keep theirs for reuse",
-    )
-    guests = parser.add_argument_group("connections")
-    guests.add_argument(
-        "--max-connections",
-        type=_at_least_one,
-        default=4096,
-        metavar="N",
-        help="open at once: one more takes the place of an idle one, or is answered with 503",
-    )
-    guests.add_argument(
-        "--head-timeout",
-        type=_seconds_above_0,
-        default=30.0,
-        metavar="SECONDS",
-        help="how long a client may take to send request line and headers",
-    )
-    guests.add_argument(
-        "--body-timeout",
-        type=_seconds_above_0,
-        default=30.0,
-        metavar="SECONDS",
-        help="how long a client may take to send a body, beside what --min-body-rate grants",
-    )
-    guests.add_argument(
-        "--min-body-rate",
-        type=memory_bytes,
-        default="4KiB",
-        metavar="SIZE",
-        help="each such part of a body grants one second more for the rest",
-    )
-    guests.add_argument(
-        "--body-memory",
-        type=memory_bytes,
-        default="512MiB",
-        metavar="SIZE",
-        help="what the bodies of all requests in hand may take, of each what is above 64 KiB; one more is a 503",
-    )
-    guests.add_argument(
-        "--send-timeout",
-        type=_seconds_above_0,
-        default=120.0,
-        metavar="SECONDS",
-        help="a client that takes nothing of its answer for so long is cut off",
-    )
+    life_options(parser)
+    connection_options(parser)
     export_options(parser)
     log_options(parser)
 
@@ -440,33 +365,4 @@ def _models_command(commands: Any) -> None:
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; use 0 to 65535")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; use 0 or more")
-    return seconds
-
-
-def _seconds_above_0(text: str) -> float:
-    seconds = _seconds(text)
-    if not seconds:
-        raise argparse.ArgumentTypeError(f"{text!r} leaves no time; use more than 0 seconds")
-    return seconds
-
-
-def _at_least_one(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
-
-
-def _whole_seconds(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds; use 0 or more")
     return int(text)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from limelight.cli.event_loop import run
-from limelight.cli.listening import PortUnavailable, bind, unavailable
+from limelight.cli.listening import PortUnavailable, bind, room_for_connections, unavailable
 from limelight.cli.loading_progress import LoadingProgress
 from limelight.cli.log_format import configure_logging
 from limelight.cli.settings import allowed_hosts, api_keys, engine_config, is_loopback
@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 WARNING = "warning: "
 """How lines begin that tell of a danger."""
-OTHER_FILES = 128
-"""That a server has open beside its connections."""
 BACKLOG = 2048
 """Connections that the kernel holds while the loop is busy."""
 
@@ -51,7 +49,7 @@ def serve(options: argparse.Namespace, loader: ModelLoader | None) -> int:
     config = msgspec.structs.replace(engine_config(options), loop_stall_seconds=options.loop_stall)
     settings = http_settings(options)
     exports = export_settings(options.otlp_endpoint, os.environ)
-    options.max_connections = _room_for_connections(options.max_connections)
+    options.max_connections = room_for_connections(options.max_connections)
     _check_certificate(options.ssl_certfile, options.ssl_keyfile)
     configure_logging(options.log_level, options.log_format)
     tell = say if options.log_format == "text" else _log
@@ -68,23 +66,6 @@ def serve(options: argparse.Namespace, loader: ModelLoader | None) -> int:
         sys.stdout.flush()
         os._exit(code)
     return code
-
-
-def _room_for_connections(wanted: int) -> int:
-    """How many of them the system's limit of open files leaves room for, once it is as high as it may be."""
-    try:
-        import resource
-    except ImportError:  # Windows, which has no such limit
-        return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return min(wanted, max(soft - OTHER_FILES, 1))
-    return wanted
 
 
 def _bind_for_metrics(options: argparse.Namespace) -> socket.socket:

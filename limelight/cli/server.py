@@ -159,9 +159,15 @@ class _MetricsServer(uvicorn.Server):
 
 
 def _end_at_once(tell: Callable[[str], None]) -> None:
-    """On a thread of its own."""
-    tell("the event loop does not turn, or a thread never ends: this process ends all the same")
-    logging.shutdown()
+    """On a thread of its own; the log may be held by what holds the loop, so yet another one tells it, for a moment."""
+
+    def last_words() -> None:
+        tell("the event loop does not turn, or a thread never ends: this process ends all the same")
+        logging.shutdown()
+
+    telling = threading.Thread(target=last_words, daemon=True)
+    telling.start()
+    telling.join(LAST_FRAMES_SECONDS)
     os._exit(1)
 
 

@@ -34,7 +34,7 @@ class ByteVocabulary:
         written = _SPECIAL[END].decode()
         return text.replace(written, f"{written[0]}{mark}{written[1:]}")
 
-    def encode_marked(self, text: str, mark: str, *, add_special_tokens: bool) -> list[int]:
+    def encode_marked(self, mark: str, text: str, *, add_special_tokens: bool) -> list[int]:
         """See `limelight.models.text.control_texts.MarksControls`."""
         pieces = text.split(mark)
         token_ids = self.encode(pieces[0], add_special_tokens=add_special_tokens)

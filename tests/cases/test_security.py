@@ -16,6 +16,7 @@ from limelight.models.checkpoint import open_checkpoint
 from limelight.parsing.tool_calls.formats import TOOL_FORMATS, new_parser
 from limelight.testing import scripted_engine
 from tests.http.wire import CHAT, COMPLETIONS, chat_body, completion_body, exchange, running_server, serving
+from tests.quiet_server import QuietServer
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +39,7 @@ def listener():
         def log_message(self, *_):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = QuietServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server.server_address[1], seen
     server.shutdown()

@@ -240,7 +240,7 @@ async def test_more_spans_than_may_wait_are_dropped_and_counted() -> None:
         end_spans(exporter, 100)
         with anyio.fail_after(20):
             lost = await exporter.close()
-    num_ended, num_exported, num_failed, num_dropped = counts(exporter)
+        num_ended, num_exported, num_failed, num_dropped = counts(exporter)
     assert (num_ended, num_exported, num_failed) == (100, 0, 0)
     assert 100 - 16 - 8 <= num_dropped <= 100 - 16
     assert lost is not None

@@ -2,10 +2,9 @@
 
 import gzip
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -15,12 +14,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.quiet_server import QuietServer
+
 
 class OtlpReceiver:
     """Takes traces and metrics.
 
     Args:
-        delay_seconds: how long each answer takes.
+        delay_seconds: how long each answer takes, or until the receiver is closed.
         status: of each answer.
 
     Attributes:
@@ -33,6 +34,7 @@ class OtlpReceiver:
         self.traces: list[ExportTraceServiceRequest] = []
         self.metrics: list[ExportMetricsServiceRequest] = []
         self.headers: list[dict[str, str]] = []
+        self._closing = threading.Event()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,7 +42,7 @@ class OtlpReceiver:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
-                time.sleep(delay_seconds)
+                receiver._closing.wait(delay_seconds)
                 receiver.headers.append({name.lower(): value for name, value in self.headers.items()})
                 if self.path == "/v1/traces":
                     receiver.traces.append(ExportTraceServiceRequest.FromString(body))
@@ -56,8 +58,7 @@ class OtlpReceiver:
             def log_message(self, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = QuietServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -75,7 +76,8 @@ class OtlpReceiver:
         ]
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and end the answers that wait."""
+        self._closing.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

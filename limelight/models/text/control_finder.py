@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from tokenizers import AddedToken, Encoding, Tokenizer
 from tokenizers.models import WordLevel
 
+BEGINNING = 4
+"""Characters of a control token that are looked for first: enough to pass over what only has brackets."""
+
 
 class ControlFinder:
     """Finds the control tokens of a tokenizer in texts, by the tokenizer's own rules.
@@ -15,7 +18,7 @@ class ControlFinder:
 
     def __init__(self, added_tokens: Mapping[int, AddedToken]) -> None:
         controls = [token for token in added_tokens.values() if token.special]
-        self._first_letters = frozenset(token.content[:1] for token in controls)
+        self._beginnings = frozenset(token.content[:BEGINNING] for token in controls)
         self._names = frozenset(token.content for token in controls if len(token.content) > 1)
         self._finder = Tokenizer(WordLevel({"": 0}, unk_token=""))
         self._finder.add_tokens([token for token in added_tokens.values() if not token.special])
@@ -23,7 +26,7 @@ class ControlFinder:
 
     def marked(self, text: str, mark: str) -> str:
         """See `MarksControls`."""
-        if not any(letter in text for letter in self._first_letters):
+        if not any(beginning in text for beginning in self._beginnings):
             return text
         while True:
             (found,) = self._finder.encode_batch([text], add_special_tokens=False)

@@ -25,7 +25,7 @@ class MarksControls(Protocol):
         """`text` with `mark` in every control token that is written out in it."""
         ...
 
-    def encode_marked(self, text: str, mark: str, *, add_special_tokens: bool) -> list[int]:
+    def encode_marked(self, mark: str, text: str, *, add_special_tokens: bool) -> list[int]:
         """Tokens of `text` without its marks; what they were put into is plain text. Raises as `encode`."""
         ...
 

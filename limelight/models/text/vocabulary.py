@@ -93,7 +93,7 @@ class TokenizersVocabulary:
         """See `MarksControls`."""
         return self._controls.marked(text, mark)
 
-    def encode_marked(self, text: str, mark: str, *, add_special_tokens: bool) -> list[int]:
+    def encode_marked(self, mark: str, text: str, *, add_special_tokens: bool) -> list[int]:
         """See `MarksControls`."""
         text = self._prepared(text)
         (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)

@@ -17,6 +17,8 @@ BROKEN = {
     "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "HTTP/1.1, not HTTP/2"),
     "TLS": (bytes.fromhex("16030100c8010000c40303") + b"x" * 190, 400, "--ssl-certfile"),
     "no HTTP": (b"\x00\x01\x02\r\n\r\n", 400, "no valid HTTP/1.1 request"),
+    "no target": (b"GET\r\n\r\n", 400, "no valid HTTP/1.1 request"),
+    "no colon": (get("/livez", "bad header"), 400, "no valid HTTP/1.1 request"),
     "version": (head("GET /livez HTTP/3.0"), 400, "no valid HTTP/1.1 request"),
     "both lengths": (post("Transfer-Encoding: chunked"), 400, "no valid HTTP/1.1 request"),
     "two lengths": (post("Content-Length: 3"), 400, "no valid HTTP/1.1 request"),

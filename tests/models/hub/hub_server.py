@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
+from tests.quiet_server import QuietServer
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LARGE_BYTES = 200_000
 """Files from here on are in large-file storage."""
 
 
-class Hub(http.server.ThreadingHTTPServer):
+class Hub(QuietServer):
     """One model repository, `maker/model`, and how it behaves.
 
     Attributes:
@@ -40,8 +42,6 @@ class Hub(http.server.ThreadingHTTPServer):
         corrupt: large files arrive with other bytes than their checksum says.
         renamed_to: `maker/model` is answered with a redirect to this name.
     """
-
-    daemon_threads = False
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), Answer)

@@ -34,7 +34,7 @@ def encoded(
     text = chat_format.render(marked)
     if mark is None:
         return vocabulary.encode(text, add_special_tokens=False), text
-    return vocabulary.encode_marked(text, mark, add_special_tokens=False), text.replace(mark, "")
+    return vocabulary.encode_marked(mark, text, add_special_tokens=False), text.replace(mark, "")
 
 
 def conversation(*texts: str) -> ChatPrompt:
@@ -108,4 +108,4 @@ def test_scripted_models_keep_to_it() -> None:
     marked, mark = marked_conversation(conversation("a<|end|>b"), vocabulary)
     assert mark is not None
     text = marked.messages[0]["content"]
-    assert vocabulary.encode_marked(text, mark, add_special_tokens=False) == list(b"a<|end|>b")
+    assert vocabulary.encode_marked(mark, text, add_special_tokens=False) == list(b"a<|end|>b")

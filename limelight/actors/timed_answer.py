@@ -11,6 +11,9 @@ from limelight.errors import LimelightError
 
 Answer = Encoded | Compiled | Failed
 
+LOOK_SECONDS = 1.0
+"""Between two looks, so that the prompt of a request that has left is not kept while all threads are busy."""
+
 
 class TimedAnswer:
     """Answers once: with what `work` returns, or with `too_slow` or `all_stuck` when that takes too long.
@@ -33,7 +36,7 @@ class TimedAnswer:
         all_stuck: Callable[[], LimelightError],
         pending: "set[TimedAnswer]",
     ) -> None:
-        self._work = work
+        self._work: Callable[[], Answer] | None = work
         self._reply_to = reply_to
         self._threads = threads
         self._seconds = seconds
@@ -44,7 +47,7 @@ class TimedAnswer:
         self._answered = False
         self._pending = pending
         pending.add(self)
-        self._limit = self._loop.call_later(seconds, self._look)
+        self._limit = self._look_after(seconds)
         threads.put(self._run)
 
     def drop(self) -> None:
@@ -53,26 +56,33 @@ class TimedAnswer:
 
     def _run(self) -> None:
         """On a thread."""
-        if self._answered or self._reply_to.closed:
+        work = self._work
+        if work is None or self._reply_to.closed:
             post(self._loop, self._finish, None)
             return
         self._began_at = time.monotonic()
-        post(self._loop, self._finish, self._work())
+        post(self._loop, self._finish, work())
+
+    def _look_after(self, seconds: float) -> asyncio.TimerHandle:
+        return self._loop.call_later(min(seconds, LOOK_SECONDS), self._look)
 
     def _look(self) -> None:
         now = time.monotonic()
-        if self._began_at is None:
+        if self._reply_to.closed:
+            self._finish(None)
+        elif self._began_at is None:
             busy = [call for call in self._threads.busy() if now - call.since >= self._seconds]
             if len(busy) < self._threads.count:  # there is a queue, and it moves
-                self._limit = self._loop.call_later(self._seconds, self._look)
+                self._limit = self._look_after(self._seconds)
             else:
                 self._finish(Failed(self._all_stuck()))
         elif (left := self._began_at + self._seconds - now) > 0:
-            self._limit = self._loop.call_later(left, self._look)
+            self._limit = self._look_after(left)
         else:
             self._finish(Failed(self._too_slow()))
 
     def _finish(self, answer: Answer | None) -> None:
+        self._work = None
         self._limit.cancel()
         self._pending.discard(self)
         if not self._answered and answer is not None:

@@ -112,7 +112,8 @@ class TokenizerActor:
         question = self.threads.call(call)
         self._questions.add(question)
         try:
-            return await asyncio.wait_for(question, self._max_seconds)
+            async with asyncio.timeout(self._max_seconds):  # `wait_for` of Python 3.11 may swallow a cancellation
+                return await question
         except TimeoutError:
             raise Overloaded(f"no text could be encoded or decoded for {self._max_seconds:g} s; try again") from None
         finally:

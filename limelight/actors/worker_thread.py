@@ -9,9 +9,8 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from limelight.actors.outcome import settle
 from limelight.errors import EngineFailed
@@ -82,11 +81,12 @@ class WorkerThreads:
     def call(self, function: Callable[[], T]) -> "asyncio.Future[T]":
         """Queue a call and return the future of its outcome, on the loop; it stays open if the call is dropped.
 
+        If the future is cancelled before a thread has begun, the call is forgotten, and what it holds is let go.
         An error that must not pass through the loop (`SystemExit`, `KeyboardInterrupt`) arrives as `EngineFailed`.
         """
-        outcome: asyncio.Future[T] = self._loop.create_future()
-        self.put(partial(_call, self._loop, function, outcome))
-        return outcome
+        call = _Call(self._loop, function)
+        self.put(call.run)
+        return call.outcome
 
     def drop_queued(self) -> None:
         """Forget the jobs that no thread has begun."""
@@ -141,13 +141,31 @@ def post(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *argument
             raise
 
 
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], T], outcome: "asyncio.Future[T]") -> None:
-    try:
-        value = function()
-    except BaseException as error:  # noqa: BLE001 - re-raised in the task that waits for the outcome
-        post(loop, _fail, outcome, error)
-    else:
-        post(loop, _succeed, outcome, value)
+class _Call(Generic[T]):
+    """A call whose outcome somebody waits for, on the loop; once that is settled or cancelled, the call is let go."""
+
+    __slots__ = ("_function", "_loop", "outcome")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], T]) -> None:
+        self._loop = loop
+        self._function: Callable[[], T] | None = function
+        self.outcome: asyncio.Future[T] = loop.create_future()
+        self.outcome.add_done_callback(self._forget)
+
+    def run(self) -> None:
+        """On a thread."""
+        function = self._function
+        if function is None:
+            return
+        try:
+            value = function()
+        except BaseException as error:  # noqa: BLE001 - re-raised in the task that waits for the outcome
+            post(self._loop, _fail, self.outcome, error)
+        else:
+            post(self._loop, _succeed, self.outcome, value)
+
+    def _forget(self, _outcome: object) -> None:
+        self._function = None
 
 
 def _succeed(outcome: "asyncio.Future[T]", value: T) -> None:

@@ -95,7 +95,8 @@ async def read_together(streams: Sequence[Stream]) -> AsyncIterator[Events]:
         return
     failure: LimelightError | None = None
     send, receive = anyio.create_memory_object_stream[Event | LimelightError](0)
-    async with anyio.create_task_group() as tasks, send, receive:
+    # The tasks end before the way between them closes: who is cancelled must not find it broken instead.
+    async with send, receive, anyio.create_task_group() as tasks:
         for number, stream in enumerate(streams):
             tasks.start_soon(_forward, number, stream, send)
         try:

@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import threading
+import weakref
 from functools import partial
 
 import pytest
@@ -93,3 +95,24 @@ async def test_end_runs_what_is_queued():
     threads.end(partial(seen.append, "never"))
     await threads.close()
     assert seen == [0, 1, 2, 3, 4, "last job"]
+
+
+async def test_a_call_that_nobody_waits_for_any_more_is_not_begun_and_holds_nothing():
+    class Large:
+        pass
+
+    release, called = threading.Event(), []
+    threads = WorkerThreads("limelight-test")
+    threads.put(lambda: release.wait(10))
+    large = Large()
+    held = weakref.ref(large)
+    abandoned, wanted = threads.call(partial(called.append, large)), threads.call(partial(called.append, "wanted"))
+    del large
+    abandoned.cancel()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert held() is None
+    release.set()
+    await wanted
+    assert called == ["wanted"]
+    await threads.close()

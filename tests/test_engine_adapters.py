@@ -110,6 +110,7 @@ async def test_equal_prompts_share_pages_within_one_adapter_only(folder):
         assert [await cached("one"), await cached("two"), await cached(None)] == [0, 0, 0]
         assert [await cached("one"), await cached("two"), await cached(None)] == [96, 96, 96]
         assert [await cached("one", "salt"), await cached("one", "salt")] == [0, 96]
+        assert await cached(None, "one") == 0  # a salt that is the name of an adapter
         await engine.unload_adapter("one")
         await engine.load_adapter("one", folder)
         assert await cached("one") == 0

@@ -11,7 +11,7 @@ from limelight.http import HttpSettings
 from limelight.http.keys.key_file import KeyEntry, KeyFile, digest_of, write_keys
 from limelight.testing import scripted_engine
 from tests.http.test_disconnect import until
-from tests.http.wire import COMPLETIONS, completion_body, serving
+from tests.http.wire import COMPLETIONS, completion_body, error_of, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -88,5 +88,9 @@ async def test_keys_and_headers_name_shares_over_http(tmp_path):
             encoded["authorization"] = f"Bearer {key}".encode()
             answer = await client.post(COMPLETIONS, json=completion_body(), headers=encoded)
             assert answer.status_code == 200
+        twice = [("authorization", "Bearer g"), ("x-user", "ada"), ("x-user", "eve")]
+        answer = await client.post(COMPLETIONS, json=completion_body(), headers=twice)
+        assert error_of(answer, 400)["param"] == "x-user"
+    assert len(seen) == 3
     assert seen[:2] == [("gateway", "gateway/ada", 2.0), ("gateway", "gateway", 2.0)]
     assert seen[2][1].startswith("other/")

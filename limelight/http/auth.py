@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from litestar.enums import ScopeType
@@ -117,7 +117,7 @@ class Gate(ASGIMiddleware):
             Forbidden: the `Host` is not allowed, or the key lacks the scope that the route needs.
             Unauthorized: no key, or a wrong one.
         """
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers = joined_headers(scope["headers"])
         asker: Any = scope
         try:
             self._check_host(headers.get(b"host", b""))
@@ -142,6 +142,17 @@ class Gate(ASGIMiddleware):
                 f"The Host {quoted(host)} is not allowed (allowed: {allowed}); "
                 "use one of these names, or have the server allow this one with --allowed-host"
             )
+
+
+def joined_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by name. The values of one that comes several times are joined by commas (RFC 9110, section 5.3).
+
+    So no key hides behind another one that a gateway in front has checked: together they are none.
+    """
+    joined: dict[bytes, bytes] = {}
+    for name, value in headers:
+        joined[name] = joined[name] + b", " + value if name in joined else value
+    return joined
 
 
 def host_name(header: str) -> str:

@@ -16,7 +16,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp
 
 from limelight.engine import Engine
-from limelight.errors import ModelNotFound, Overloaded, UnsupportedField
+from limelight.errors import InvalidRequest, ModelNotFound, Overloaded, UnsupportedField
 from limelight.generation import GenerationRequest, Prompt, ReasoningFormat, SamplingParams, Share, Truncation
 from limelight.http.deadlines import deadlines
 from limelight.http.exchange import exchange_of
@@ -162,9 +162,21 @@ class Serving:
         )
 
     def _share(self, request: Request[Any, Any, Any], principal: Principal) -> Share:
-        """Whose turn a request takes: the key's, or that of the one for whom a gateway with that key asks."""
+        """Whose turn a request takes: the key's, or that of the one for whom a gateway with that key asks.
+
+        Raises:
+            InvalidRequest: two are named, by the gateway and by its client, say.
+        """
         header = self.settings.share_header
-        return principal.share(None if header is None else request.headers.get(header))
+        if header is None:
+            return principal.share(None)
+        names = request.headers.getall(header, [])
+        if len(names) > 1:
+            raise InvalidRequest(
+                f"{header} comes {len(names)} times; send it once, and have a gateway replace what its clients send",
+                param=header,
+            )
+        return principal.share(names[0] if names else None)
 
     def streamed(
         self,

@@ -1,8 +1,7 @@
 """Clients that leave the default model in the middle of its work: whatever it was doing, everything comes back at once.
 
 Aborts before tokenizing, in mid-prefill and in mid-answer on the scripted engine are in the tests of the engine and of
-disconnects; here each is a real socket, a real forward pass, and the pages of a small pool. Prompt log-probabilities
-are not part of this release, so there is no buffer of them that could leak.
+disconnects; here each is a real socket, a real forward pass, and the pages of a small pool.
 """
 
 import asyncio
@@ -125,10 +124,10 @@ async def test_streams_that_are_cut_at_any_chunk_leave_no_task_generator_or_page
         assert [each for each in pending_generators() if id(each) not in before] == []
 
 
-@pytest.mark.parametrize("logprobs", [None, 3])
-async def test_a_hundred_aborts_at_random_moments_of_a_chunked_prompt_leave_all_tables_empty(logprobs):
+@pytest.mark.parametrize("scores", [{}, {"logprobs": 3}, {"prompt_logprobs": 3}], ids=["text", "output", "prompt"])
+async def test_a_hundred_aborts_at_random_moments_of_a_chunked_prompt_leave_all_tables_empty(scores):
     chance = random.Random(7)
-    sampling = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True, logprobs=logprobs)
+    sampling = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True, **scores)
     after_abort = []
     async with default_engine(max_num_batched_tokens=16, max_num_seqs=8) as engine:
         [alone] = await one_by_one(engine, [(ids(56), GREEDY)])

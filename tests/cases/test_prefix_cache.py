@@ -1,8 +1,8 @@
 """Shared prefixes on the default model: never a page too many, never one that is not computed, never another tenant's.
 
-A tenant is separated by `cache_salt`, which covers every page of its prompts. The salt is the client's own word; it is
-not bound to the API key in this release, so a gateway that serves several tenants sets it. There are no adapters yet
-whose names a salt could be confused with. Time to first token is not asserted: `cached_tokens` says what was reused.
+A tenant is separated by `cache_salt`, which covers every page of its prompts. The salt is the client's own word; that
+keys with private caches share with nobody, whatever salt is sent, is in the tests of keys, and adapters are in those of
+the engine. Time to first token is not asserted: `cached_tokens` says what was reused.
 """
 
 import anyio

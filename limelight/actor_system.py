@@ -405,6 +405,9 @@ class ActorSystem:
                     live.fail_all(self.failure or EngineNotRunning("the engine was stopped"))
                     group.cancel_scope.cancel()
         finally:
+            if self._parts is not None:
+                self._parts.live.close()
+                self._parts.background.close()
             self._telemetry.tracing.owed.make_all()
             self._parts = None
             self.state = EngineState.STOPPED if self.failure is None else EngineState.FAILED

@@ -44,7 +44,11 @@ class BackgroundTask:
         except Exception as error:
             logger.exception("%s failed", self.name, exc_info=without_message(error))
         finally:
-            self._ended.set()
+            self.end()
+
+    def end(self) -> None:
+        """Tell those who wait."""
+        self._ended.set()
 
 
 class BackgroundTasks:
@@ -72,9 +76,18 @@ class BackgroundTasks:
             self._changed.clear()
             await self._changed.wait()
 
+    def close(self) -> None:
+        """End those that are left when the group has ended: cancelled before they had run for the first time."""
+        for task in list(self._tasks):
+            task.end()
+            self._remove(task)
+
     async def _run(self, task: BackgroundTask, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await task.run(work)
         finally:
-            self._tasks.remove(task)
-            self._changed.set()
+            self._remove(task)
+
+    def _remove(self, task: BackgroundTask) -> None:
+        self._tasks.remove(task)
+        self._changed.set()

@@ -98,6 +98,11 @@ class LiveRequests:
             self._changed.clear()
             await self._changed.wait()
 
+    def close(self) -> None:
+        """End those that are left when the group has ended: cancelled before their tasks had run for the first time."""
+        for actor in list(self._actors.values()):
+            self._remove(actor)
+
     async def _run(self, actor: RequestActor) -> None:
         try:
             await actor.run()
@@ -106,10 +111,13 @@ class LiveRequests:
             failure.__cause__ = error
             self._died(failure)
         finally:
-            del self._actors[actor.request.request_id]
-            owner = actor.request.owner
-            self._num_of_owner[owner] -= 1
-            if not self._num_of_owner[owner]:
-                del self._num_of_owner[owner]
-            self._ended(actor)
-            self._changed.set()
+            self._remove(actor)
+
+    def _remove(self, actor: RequestActor) -> None:
+        del self._actors[actor.request.request_id]
+        owner = actor.request.owner
+        self._num_of_owner[owner] -= 1
+        if not self._num_of_owner[owner]:
+            del self._num_of_owner[owner]
+        self._ended(actor)
+        self._changed.set()

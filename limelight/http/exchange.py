@@ -49,6 +49,7 @@ class Exchange:
         status: of the answer, None as long as there is none.
         delivery: how the client takes the answer.
         left_at: when the client was found to be gone before its answer was complete.
+        is_cut: whether a `send` has failed, since the client had gone.
         timelines: of the engine's requests behind it, in order; not of those that were refused at once.
         reached_engine: whether it asked anything of the engine.
     """
@@ -68,6 +69,7 @@ class Exchange:
         "arrived_at",
         "delivery",
         "first_byte_at",
+        "is_cut",
         "last_byte_at",
         "left_at",
         "reached_engine",
@@ -95,6 +97,7 @@ class Exchange:
         self.first_byte_at: float | None = None
         self.last_byte_at: float | None = None
         self.left_at: float | None = None
+        self.is_cut = False
         self.status: int | None = None
         self.delivery = Delivery()
         self.timelines: list[RequestTimeline] = []
@@ -118,17 +121,26 @@ class Exchange:
         if message["type"] != "http.response.body":
             if message["type"] == "http.response.start":
                 self._answer_begins(message)
-            await self._send(message)
+            await self._hand_over(message)
             return
         body = message.get("body", b"")
         began_at = self.delivery.begin()
         try:
-            await self._send(message)
+            await self._hand_over(message)
         finally:
             self.delivery.end(began_at, len(body))
         if not message.get("more_body", False) and not self._ended:
             self.last_byte_at = time.monotonic()
             self.end()
+
+    async def _hand_over(self, message: Any) -> None:
+        try:
+            await self._send(message)
+        except OSError:  # which servers raise when the client has gone (ASGI specification, HTTP 2.4)
+            self.is_cut = True
+            if self.left_at is None:
+                self.left_at = time.monotonic()
+            raise
 
     def _answer_begins(self, message: Any) -> None:
         self.open()
@@ -281,6 +293,8 @@ class ExchangeRecorder:
         try:
             await self._app(scope, record.receive, record.send)
         except BaseException as error:
+            if record.is_cut and isinstance(error, Exception):
+                return  # it comes of that, and concerns nobody
             record.failed(error)
             raise
         finally:

@@ -66,7 +66,7 @@ class RecordedAnswer:
             LimelightError: the requests behind the recording failed before it had begun.
         """
         with self._recording.reader(exchange_of(scope).delivery):
-            await run_until_disconnect(receive, partial(self._answer, scope, send))
+            await run_until_disconnect(receive, send, partial(self._answer, scope))
 
     async def _answer(self, scope: Scope, send: Send) -> None:
         await self._recording.begun()

@@ -114,7 +114,7 @@ class StreamedAnswer:
         Raises:
             LimelightError: the requests failed before the status line was sent.
         """
-        await run_until_disconnect(receive, partial(self._answer, scope, send))
+        await run_until_disconnect(receive, send, partial(self._answer, scope))
 
     async def _answer(self, scope: Scope, send: Send) -> None:
         async with (

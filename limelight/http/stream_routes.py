@@ -39,6 +39,7 @@ def stream_routes(serving: Serving) -> list[HTTPRouteHandler]:
 
     @get("/v1/streams/{stream_id:str}")
     async def read_stream(request: Request[Any, Any, Any]) -> ASGIApp:
+        await request.body()  # which means nothing, but may be on its way
         stream_id = request.path_params["stream_id"]
         return _recorded(serving, request, stream_id, _first_frame(request, stream_id))
 

@@ -35,7 +35,7 @@ class WholeAnswer:
         Raises:
             LimelightError: one of the engine's requests was refused or failed.
         """
-        await run_until_disconnect(receive, partial(self._answer, scope, receive, send))
+        await run_until_disconnect(receive, send, partial(self._answer, scope, receive))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with open_streams(self._engine, self._requests, exchange_of(scope)) as streams:

@@ -144,7 +144,12 @@ async def test_a_verb_cancelled_at_any_await_leaves_nothing(verb: str, tmp_path:
 
 
 class Client:
-    """The server's side of one exchange: every call waits for the loop, and `left` is when its client goes away."""
+    """The server's side of one exchange: every call waits for the loop.
+
+    Attributes:
+        left: set when its client goes away; `receive` says so.
+        is_cut: whether `send` says so, and `receive` does not.
+    """
 
     def __init__(self, path: str, body: dict[str, Any], headers: Mapping[str, str], padding: int = 0) -> None:
         fields = {"host": "x", "content-type": "application/json", **headers}
@@ -165,6 +170,7 @@ class Client:
         content = json.dumps(body).encode() + b" " * padding
         self._parts = [content[:20], content[20:]]
         self.left = asyncio.Event()
+        self.is_cut = False
         self.sent: list[Any] = []
 
     async def receive(self) -> Any:
@@ -177,6 +183,8 @@ class Client:
 
     async def send(self, message: Any) -> None:
         await asyncio.sleep(0)
+        if self.is_cut:
+            raise ConnectionResetError("the client has gone")
         self.sent.append(message)
 
 
@@ -224,9 +232,12 @@ async def test_an_exchange_cut_at_any_await_leaves_nothing(route: str) -> None:
     def leave(_task: object, _waits_for: object) -> None:
         clients[-1].left.set()
 
+    def cut(_task: object, _waits_for: object) -> None:
+        clients[-1].is_cut = True
+
     async with engine:
         everything = Everything(engine, spans)
-        for interfere in (*WAYS, leave):
+        for interfere in (*WAYS, leave, cut):
             num_reached = await cancelled_at_each(exchange, interfere, everything.check)
             last = clients[-1]
             assert num_reached >= len(last.sent)

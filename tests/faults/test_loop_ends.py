@@ -1,5 +1,5 @@
-"""`asyncio.run` ends by cancelling every task: whichever turn it comes at, also before a task has run for the first time,
-requests, their spans and work in the background come to their ends."""
+"""`asyncio.run` ends by cancelling every task: at whichever turn it comes, also before a task has run for the first
+time, requests, their spans and work in the background come to their ends."""
 
 import asyncio
 import gc

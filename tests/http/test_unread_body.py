@@ -40,3 +40,16 @@ async def test_who_asks_before_sending_is_refused_at_once():
     async with engine, running_server(create_app(engine)) as port:
         received = await exchange(port, head, [])
     assert received.startswith(b"HTTP/1.1 413 ")
+
+
+STREAMS = ["/v1/requests/events", "/v1/streams/some", "/v1/responses/resp_some?stream=true"]
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_body_that_a_stream_does_not_need_and_that_never_comes_is_refused_before_the_stream_begins(path):
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\n".encode()
+    engine = scripted_engine()
+    settings = HttpSettings(body_timeout_seconds=0.01)
+    async with engine, running_server(create_app(engine, settings=settings)) as port:
+        received = await exchange(port, head)
+    assert received.startswith(b"HTTP/1.1 408 ")

@@ -7,7 +7,6 @@ one that takes nothing costs a connection and the frame that waits in it.
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import islice
 from typing import TypeVar, cast
 
@@ -98,7 +97,7 @@ class FeedAnswer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
-        await run_until_disconnect(receive, partial(self._answer, send))
+        await run_until_disconnect(receive, send, self._answer)
 
     async def _answer(self, send: Send) -> None:
         feed, body = self._feed, StreamBody(send)

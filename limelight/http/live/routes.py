@@ -49,7 +49,8 @@ def live_routes(serving: Serving) -> list[HTTPRouteHandler]:
         )
 
     @get("/v1/requests/events", opt=LOOKS)
-    async def watch_requests() -> ASGIApp:
+    async def watch_requests(request: Request[Any, Any, Any]) -> ASGIApp:
+        await request.body()  # which means nothing, but may be on its way
         return FeedAnswer(feed)
 
     @get("/v1/requests/{request_id:str}", opt=LOOKS)

@@ -32,6 +32,7 @@ def response_routes(serving: Serving, store: ResponseStore) -> list[HTTPRouteHan
 
     @get("/v1/responses/{response_id:str}")
     async def retrieve(request: Request[Any, Any, Any]) -> ASGIApp:
+        await request.body()  # which means nothing, but may be on its way
         return retrieved_response(serving, _named(store, request), request)
 
     @delete("/v1/responses/{response_id:str}", status_code=200)

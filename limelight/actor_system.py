@@ -137,7 +137,9 @@ class ActorSystem:
         if timeout_seconds is not None:
             self._closing.give_up_within(timeout_seconds)
         self._loading.cancel()
-        with anyio.CancelScope(shield=True):
+        # Work of ours must not hold up the end that it asks for: its wait ends as the work does.
+        is_own_work = self._parts is not None and self._parts.background.runs_caller
+        with anyio.CancelScope(shield=not is_own_work):
             await asyncio.wait([self._owner])
 
     async def drain(self, timeout_seconds: float, notice_seconds: float = 0.0) -> bool:

@@ -183,7 +183,8 @@ class Engine:
     def run_in_background(self, work: Callable[[], Awaitable[None]], name: str) -> BackgroundTask:
         """Run `work` as a task of the engine: it outlives its caller, and is cancelled when the engine ends.
 
-        What it raises is logged, and neither the engine nor a request suffers from it. `drain` waits for it.
+        What it raises is logged, and neither the engine nor a request suffers from it. `drain` waits for it. It may
+        call `stop`, and is cancelled by that.
 
         Args:
             name: what the log calls it.

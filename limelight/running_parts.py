@@ -62,18 +62,12 @@ class RunningParts:
         check_token_ids(request, self.model.capacity.vocab_size)
         check_readable(request, self.model.unreadable)
         self.records.check(request)
-        adapter = None if request.adapter is None else self.adapters.hold(request.adapter)
         request = with_seed(request)
-        actor = RequestActor(
-            request,
-            self.model,
-            self.to_tokenizer,
-            self.to_constraints,
-            self.to_scheduler,
-            timeline,
-            adapter,
-            self.records.begin(request),
-        )
+        actor = RequestActor(request, self.model, self.to_tokenizer, self.to_constraints, self.to_scheduler, timeline)
+        # What only the end of a live request gives back is taken last.
+        if request.adapter is not None:
+            actor.adapter = self.adapters.hold(request.adapter)
+        actor.recorder = self.records.begin(request)
         self.telemetry.admitted(timeline)
         self.live.add(actor)
         return actor

@@ -174,6 +174,19 @@ async def test_a_cancelled_request_lets_its_adapter_go(folder):
         assert loaded_ids(engine) == set()
 
 
+async def test_a_request_that_could_not_be_made_holds_no_adapter(folder, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    async with scripted_engine(adapters={"one": folder}) as engine:
+        monkeypatch.setattr("limelight.actors.request.Choice", broken)
+        with pytest.raises(ZeroDivisionError):
+            await engine.generate("hi", LONG, adapter="one")
+        assert engine.adapters[0].num_requests == 0
+        with anyio.fail_after(60):
+            await engine.unload_adapter("one")
+
+
 async def test_giving_up_the_wait_for_an_unload_does_not_keep_the_adapter(folder):
     gate = Gate()
     async with scripted_engine(before_step=gate) as engine:

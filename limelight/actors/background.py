@@ -12,6 +12,9 @@ from limelight.telemetry.log_fields import without_message
 
 logger = logging.getLogger(__name__)
 
+_inside: contextvars.ContextVar["BackgroundTasks"] = contextvars.ContextVar("limelight_background")
+"""Whose work is running; what that begins has it, too."""
+
 
 class BackgroundTask:
     """One piece of work, running or ended."""
@@ -66,9 +69,16 @@ class BackgroundTasks:
         """Begin `work`; `name` is for the log."""
         task = BackgroundTask(name)
         self._tasks.add(task)
-        # An empty context: the task must not keep the caller's context variables (spans, sessions) alive.
-        contextvars.Context().run(self._group.start_soon, self._run, task, work)
+        # A new context: the task must not keep the caller's context variables (spans, sessions) alive.
+        context = contextvars.Context()
+        context.run(_inside.set, self)
+        context.run(self._group.start_soon, self._run, task, work)
         return task
+
+    @property
+    def runs_caller(self) -> bool:
+        """Whether the caller is work of these tasks, and so ends with the group."""
+        return _inside.get(None) is self
 
     async def wait_until_empty(self) -> None:
         """Until nothing is running."""

@@ -54,12 +54,12 @@ class RequestActor:
         request: with `sampling.seed` set.
         model: whose vocabulary, limits and end-of-sequence tokens apply.
         timeline: where it writes down what happens to it.
-        adapter: id of the loaded adapter that `request.adapter` names, or None.
-        recorder: told of its tokens, or None.
 
     Attributes:
         log: what clients read.
-        adapter, recorder, timeline: as given.
+        adapter: id of the loaded adapter that `request.adapter` names, set before it runs; None: it names none.
+        recorder: told of its tokens, set before it runs; None: it is not recorded.
+        timeline: as given.
         prompt_logprobs, pooled: what was asked for of the prompt, before the first delta; None unless asked for.
         prompt_token_ids, prompt_text, prompt_token_offsets: known once the prompt is encoded; the last one (start and
             end of its tokens in its text) only if it was asked for.
@@ -73,8 +73,6 @@ class RequestActor:
         compiler: Sender[ToConstraints],
         scheduler: Sender[ToScheduler],
         timeline: RequestTimeline,
-        adapter: int | None,
-        recorder: RequestRecorder | None = None,
     ) -> None:
         sampling = request.sampling
         self.request = request
@@ -89,8 +87,8 @@ class RequestActor:
         self._compiler = compiler
         self._scheduler = scheduler
         self.timeline = timeline
-        self.adapter = adapter
-        self.recorder = recorder
+        self.adapter: int | None = None
+        self.recorder: RequestRecorder | None = None
         # At most one message per token and choice, one answer of each who is asked, and one `Failed` of the scheduler.
         capacity = sampling.n * model.capacity.max_model_len + 3
         self._inbox: Channel[ToRequest] = Channel(f"request {request.request_id}", capacity)

@@ -129,8 +129,13 @@ class Recordings:
             recording.cancel(RequestCancelled("The stream was aborted by DELETE"))
 
     def forget(self, stream_id: str) -> None:
-        """Drop a recording and its frames; whoever still reads them loses the rest. Aborts it if it is running."""
-        recording = self._recordings.pop(stream_id)
+        """Drop a recording and its frames; whoever still reads them loses the rest. Aborts it if it is running.
+
+        Idempotent: it may have made room for others before the one who asked for it leaves.
+        """
+        recording = self._recordings.pop(stream_id, None)
+        if recording is None:
+            return
         self._ended.pop(stream_id, None)
         self.num_bytes -= recording.log.num_bytes + STREAM_OVERHEAD_BYTES
         recording.log.drop_all()

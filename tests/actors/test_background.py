@@ -111,3 +111,28 @@ async def test_it_does_not_keep_the_context_of_its_caller():
         name.set("caller")
         await engine.run_in_background(look, "looking").wait()
     assert seen == ["nobody"]
+
+
+async def test_work_may_stop_its_engine_and_ends_with_it():
+    seen = []
+
+    async def work():
+        async with anyio.create_task_group() as group:
+            group.start_soon(stop)
+
+    async def stop():
+        try:
+            await engine.stop()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    engine = scripted_engine()
+    await engine.start()
+    task = engine.run_in_background(work, "work")
+    with anyio.fail_after(60):
+        await task.wait()
+        await engine.stop()
+    assert seen == ["cancelled"]
+    assert engine.state is EngineState.STOPPED
+    assert engine.failure is None

@@ -12,6 +12,7 @@ import pytest
 
 from limelight.http import HttpSettings, create_app
 from limelight.http.frame_log import FrameLog
+from limelight.http.recordings import Recordings
 from limelight.testing import scripted_engine
 from tests.http.event_source import EventSourceParser, cut_and_resumed, read_events, some_events
 from tests.http.test_disconnect import Connection, free_pages, idle, until
@@ -372,6 +373,30 @@ async def test_a_reader_that_never_reads_slows_nobody_and_one_that_was_overtaken
     assert events[-2].name == "error"
     assert error_in(events[-2])["code"] == "stream_gone"
     assert events[-1].data == "[DONE]"
+
+
+async def test_a_stream_that_made_room_for_others_before_its_first_frame_went_out_ends_quietly(
+    monkeypatch,
+):
+    made = []
+
+    class Watched(Recordings):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr("limelight.http.serving.Recordings", Watched)
+    engine = scripted_engine()
+    app = create_app(engine)
+    (recordings,) = made
+    stuck = resumable_connection(chat_body(stream=True, max_tokens=3))
+    async with engine, anyio.create_task_group() as tasks:
+        tasks.start_soon(app, stuck.scope, stuck.receive, stuck.send)
+        await until(lambda: stuck.sent)  # and not taken: no frame has gone out
+        await until(lambda: idle(engine) and recordings._ended)
+        recordings.forget(next(iter(recordings._ended)))
+        stuck.leave()
+    assert (len(recordings), recordings.num_bytes) == (0, 0)
 
 
 async def test_a_thousand_abandoned_streams_leave_tasks_and_memory_bounded():

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from limelight.errors import InvalidRequest, LimelightError, RequestCancelled
+from limelight.errors import InvalidRequest, RequestCancelled
 from limelight.generation import GenerationRequest
 from limelight.http.exchange import exchange_of
 from limelight.http.frame_log import FrameLog
@@ -42,8 +42,8 @@ async def start_in_background(
         recording.start(serving.engine, [generation], writer, exchange_of(scope))
         stored.recording = recording
         await recording.begun()
-    except LimelightError:
-        store.delete(stored.owner, stored.id)
+    except BaseException:  # nobody knows its id, also where the host gives up waiting
+        store.discard(stored)
         raise
     return stored
 

@@ -137,6 +137,12 @@ class ResponseStore:
         self._remove(stored)
         return stored
 
+    def discard(self, stored: StoredResponse) -> None:
+        """As `delete`; nothing happens if it has gone already."""
+        shelf = self._shelves.get(stored.owner)
+        if shelf is not None and shelf.responses.get(stored.id) is stored:
+            self._remove(stored)
+
     def resolve(self, owner: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
         """`items` with those that are meant in the place of references.
 

@@ -8,10 +8,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from limelight.http import HttpSettings
+from limelight.http import HttpSettings, create_app
+from limelight.http.recording import Recording
 from limelight.http.responses.run import ResponseRun
+from limelight.http.responses.store import ResponseStore
 from limelight.testing import scripted_engine
 from tests.http.responses.wire import RESPONSES, TERMINAL, body, events, plain, streamed, whole
+from tests.http.test_disconnect import Connection, idle, until
 from tests.http.test_sse import Barrier
 from tests.http.wire import error_of
 
@@ -167,3 +170,27 @@ async def test_events_that_were_dropped_are_gone_but_the_response_is_not(serve):
         error = error_of(await client.get(f"{RESPONSES}/{queued['id']}?stream=true"), 410)
     assert error["code"] == "stream_gone"
     assert len(done["output"][0]["content"][0]["text"]) == 1000
+
+
+async def test_a_response_whose_host_gives_up_before_its_id_is_told_is_aborted_and_not_kept(monkeypatch):
+    stores = []
+
+    class Watched(ResponseStore):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            stores.append(self)
+
+    monkeypatch.setattr("limelight.http.app.ResponseStore", Watched)
+    monkeypatch.setattr(Recording, "begun", lambda _: anyio.sleep_forever())
+    engine = scripted_engine(step_seconds=0.001)
+    app = create_app(engine)
+    (store,) = stores
+    connection = Connection(RESPONSES, body(background=True, max_output_tokens=1000))
+    async with engine:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(app, connection.scope, connection.receive, connection.send)
+            await until(lambda: engine.statistics().num_running)
+            assert len(store) == 1
+            tasks.cancel_scope.cancel()
+        assert len(store) == 0
+        await until(lambda: idle(engine))

@@ -3,7 +3,9 @@ pages, seats, subscribers and tasks are back, and its span has ended, once."""
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -242,3 +244,33 @@ async def test_an_exchange_cut_at_any_await_leaves_nothing(route: str) -> None:
             last = clients[-1]
             assert num_reached >= len(last.sent)
             assert (last.sent[0]["status"], last.sent[-1]["more_body"]) == (200, False)
+
+
+LIFE: dict[str, Callable[[Engine], Awaitable[Any]]] = {
+    "start": lambda engine: engine.start(),
+    "drain": lambda engine: engine.drain(60),
+    "stop": lambda engine: engine.stop(),
+}
+
+
+@pytest.mark.parametrize("interfere", WAYS)
+@pytest.mark.parametrize("part", LIFE)
+async def test_a_part_of_an_engines_life_cancelled_at_any_await_leaves_nothing(
+    part: str, interfere: Interference
+) -> None:
+    engine = scripted_engine()
+
+    async def next_engine() -> None:
+        nonlocal engine
+        await engine.stop()
+        await until(lambda: engine.state.value == "stopped")
+        assert engine.failure is None
+        assert [thread.name for thread in threading.enumerate() if thread.name.startswith("limelight")] == []
+        engine = scripted_engine()
+        if part != "start":
+            await engine.start()
+            engine.run_in_background(partial(asyncio.sleep, 0), "what a drain waits for")
+
+    await next_engine()
+    assert await cancelled_at_each(lambda: LIFE[part](engine), interfere, next_engine) >= 1
+    await engine.stop()
